@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_limits::{Division, FlowId, FlowSpec, LimitSpec, LocalTime, Mark, Purse, Timetable};
 
 /// A stream moves at a time what the limit lets through in this time, within these bounds in bytes.
@@ -64,6 +64,14 @@ impl Limiter {
             used: AtomicU64::new(0),
             held: AtomicU64::new(0),
         })
+    }
+
+    /// The state with the rates of the present time of day, and the time since the beginning.
+    fn at_present(&self) -> (MutexGuard<'_, State>, Duration) {
+        let mut state = self.state.lock();
+        let now = self.began.elapsed();
+        state.follow_timetables(now);
+        (state, now)
     }
 }
 
@@ -157,9 +165,7 @@ impl Bandwidth {
             return None;
         }
         let flow = *self.flow.lock();
-        let mut state = self.limiter.state.lock();
-        let now = self.limiter.began.elapsed();
-        state.follow_timetables(now);
+        let (mut state, now) = self.limiter.at_present();
         if let Some(rate) = state.division.lowest_limit(flow) {
             add(&self.used, Duration::try_from_secs_f64(bytes as f64 / rate as f64).unwrap_or(Duration::MAX));
         }
@@ -168,9 +174,7 @@ impl Bandwidth {
 
     /// When a stream with this mark may continue; `None`: now.
     pub(crate) fn due(&self, mark: Mark) -> Option<Instant> {
-        let mut state = self.limiter.state.lock();
-        let now = self.limiter.began.elapsed();
-        state.follow_timetables(now);
+        let (mut state, now) = self.limiter.at_present();
         let due = state.division.due(mark, now)?;
         // If the rate is so low that the clock ends first, the time is as late as it has to be.
         Some(self.limiter.began.checked_add(due).unwrap_or_else(|| Instant::now() + LOOK_AGAIN))
@@ -189,9 +193,7 @@ impl Purse for Bandwidth {
             return None;
         }
         let flow = *self.flow.lock();
-        let mut state = self.limiter.state.lock();
-        let now = self.limiter.began.elapsed();
-        state.follow_timetables(now);
+        let (mut state, now) = self.limiter.at_present();
         state.division.share(flow, now)
     }
 

@@ -80,6 +80,20 @@ struct Flow {
     paid: f64,
 }
 
+impl Flow {
+    /// Pays so many bytes of the debt. Returns whether none is left.
+    fn pay(&mut self, bytes: f64) -> bool {
+        self.paid += bytes;
+        self.debt -= bytes;
+        let is_free = self.debt <= NOTHING;
+        if is_free {
+            self.paid += self.debt;
+            self.debt = 0.0;
+        }
+        is_free
+    }
+}
+
 impl Division {
     /// Adds a member to the flow with these properties.
     pub fn join(&mut self, spec: &FlowSpec, now: Duration) -> FlowId {
@@ -168,11 +182,7 @@ impl Division {
         self.advance(now);
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let pays = (bytes as f64).min(flow.debt);
-        flow.paid += pays;
-        flow.debt -= pays;
-        if flow.debt <= NOTHING {
-            flow.paid += flow.debt;
-            flow.debt = 0.0;
+        if flow.pay(pays) {
             self.rates = None;
         }
         for &at in &flow.limits {
@@ -246,11 +256,7 @@ impl Division {
                 let Some(flow) = self.flows.get_mut(id) else { continue };
                 flow.limits.iter().for_each(|&at| used[at] += rate);
                 let pays = if rate.is_finite() { (rate * step).min(flow.debt) } else { flow.debt };
-                flow.paid += pays;
-                flow.debt -= pays;
-                if flow.debt <= NOTHING {
-                    flow.paid += flow.debt;
-                    flow.debt = 0.0;
+                if flow.pay(pays) {
                     self.rates = None;
                 }
             }

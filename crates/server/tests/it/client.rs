@@ -2,7 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
+
+use ropewalk_transport::TcpInfo;
 
 /// A test fails instead of waiting forever.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -50,6 +53,11 @@ impl Client {
         self.command(&format!("USER {user}"), 331);
         self.command(&format!("PASS {password}"), 230);
         self.command("TYPE I", 200);
+    }
+
+    /// TCP segments with data that have come from the server.
+    pub(crate) fn segments(&self) -> u32 {
+        TcpInfo::of(self.stream.get_ref().as_fd()).unwrap().data_segments_received.unwrap()
     }
 
     pub(crate) fn send(&mut self, line: &str) {

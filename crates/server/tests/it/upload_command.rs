@@ -50,6 +50,20 @@ fn committed_upload_gets_its_name_and_attributes() {
 }
 
 #[test]
+fn replies_to_uploads_that_come_at_once_are_sent_together() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    let before = client.segments();
+    let commands = |n| format!("SITE UPLOAD BEGIN {n} size=0; f{n}\r\nSITE UPLOAD COMMIT {n}\r\n");
+    client.send_bytes((0..8).map(commands).collect::<String>().as_bytes());
+    for _ in 0..16 {
+        client.expect(250);
+    }
+    let segments = client.segments() - before;
+    assert!(segments < 8, "16 replies came in {segments} segments");
+}
+
+#[test]
 fn commands_of_files_that_come_at_once_need_no_reply() {
     for server in servers() {
         let mut client = server.login();
