@@ -32,6 +32,7 @@ pub mod scratch;
 pub mod server;
 pub mod sites;
 pub mod sshd;
+pub mod taken_port;
 pub mod terminal;
 pub mod trap;
 pub mod tree;

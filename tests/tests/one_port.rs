@@ -16,34 +16,11 @@ use ropewalk_tests::process::{self, Outcome, Program, run};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 use ropewalk_tests::sites::data_keys::Site;
+use ropewalk_tests::taken_port::TakenPort;
 use ropewalk_tests::{files, grid, peers};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const LARGE: u64 = (60 << 20) + 12_345;
-
-/// A port that no server can listen at while the listener lives.
-struct Taken(TcpListener);
-
-impl Taken {
-    fn new() -> Self {
-        Self(TcpListener::bind("0.0.0.0:0").unwrap())
-    }
-
-    fn ports(&self) -> String {
-        let port = self.0.local_addr().unwrap().port();
-        format!("{port}-{port}")
-    }
-
-    fn setting(&self) -> String {
-        let port = self.0.local_addr().unwrap().port();
-        format!("[data]\nports = [{port}, {port}]\n")
-    }
-
-    /// A server for anonymous users that can listen at no other port.
-    fn server(&self, root: &Path) -> Server {
-        Setup::new(Kind::Ropewalk, root).argument("--data-ports").argument(self.ports()).start().unwrap()
-    }
-}
 
 fn cp(options: &[&str], from: impl AsRef<str>, to: impl AsRef<str>) -> Outcome {
     let mut command = peers::ropewalk_command().unwrap();
@@ -65,8 +42,8 @@ fn copies_in_clear_through_one_port_are_equal() {
     let root = scratch.directory("root").unwrap();
     let (source, back) = (scratch.join("source"), scratch.join("back"));
     files::write_random(&source, LARGE, 1).unwrap();
-    let taken = Taken::new();
-    let server = taken.server(&root);
+    let taken = TakenPort::new().unwrap();
+    let server = taken.server(&root, &[]).unwrap();
     for options in [&["-p", "16"][..], &["-p", "1"], &["--mode", "stream"], &[]] {
         let put = cp(options, text(&source), server.url("there")).succeeded().unwrap();
         let stack = &last_event(&put)["stacks"][0];
@@ -88,8 +65,8 @@ fn trees_of_small_files_through_one_port_are_equal() {
     for n in 0..200 {
         fs::write(tree.join(n.to_string()), content(n)).unwrap();
     }
-    let taken = Taken::new();
-    let server = taken.server(&root);
+    let taken = TakenPort::new().unwrap();
+    let server = taken.server(&root, &[]).unwrap();
     for options in [&["-r"][..], &["-r", "--mode", "stream"]] {
         let from = format!("{}/", text(&scratch.join("tree")));
         let back = format!("{}/", text(&scratch.join("back")));
@@ -107,8 +84,8 @@ fn trees_of_small_files_through_one_port_are_equal() {
 #[test]
 fn copies_with_data_keys_and_tls_through_one_port_are_equal() {
     let site = Site::new();
-    let taken = Taken::new();
-    let keys = format!("{}require_key = true\n", taken.setting());
+    let taken = TakenPort::new().unwrap();
+    let keys = taken.setting("require_key = true\n");
     let (_gsi, gsi) = site.serve("gsi", &keys);
     let implicit = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let tls = format!(
@@ -140,8 +117,8 @@ fn copies_with_data_keys_and_tls_through_one_port_are_equal() {
 fn copies_with_gsi_data_through_one_port_are_equal() {
     let site = grid::Site::new().unwrap();
     let content = site.content().unwrap();
-    let taken = Taken::new();
-    let server = site.serve(&taken.setting(), &[]).unwrap();
+    let taken = TakenPort::new().unwrap();
+    let server = site.serve(&taken.setting(""), &[]).unwrap();
     for options in [&["-p", "16"][..], &["-p", "2", "--data-protection", "private"], &["--mode", "stream"]] {
         let options = [&["--one-port", "--retries", "0"], options].concat();
         let url = format!("{}/copy", server.url);
@@ -199,8 +176,8 @@ fn data_connection_needs_the_token_of_a_living_channel() {
     let scratch = Scratch::new().unwrap();
     let root = scratch.directory("root").unwrap();
     fs::write(root.join("file"), "content").unwrap();
-    let taken = Taken::new();
-    let server = taken.server(&root);
+    let taken = TakenPort::new().unwrap();
+    let server = taken.server(&root, &[]).unwrap();
     let mut control = Control::log_in(server.address()).unwrap();
     let first = token(&mut control);
     let used = format!("ONEPORT {first}\r\n");
@@ -251,8 +228,8 @@ fn data_connection_needs_the_token_of_a_living_channel() {
 fn line_of_a_data_connection_in_two_segments_is_taken_and_a_slow_one_is_not() {
     let scratch = Scratch::new().unwrap();
     let root = scratch.directory("root").unwrap();
-    let taken = Taken::new();
-    let server = taken.server(&root);
+    let taken = TakenPort::new().unwrap();
+    let server = taken.server(&root, &[]).unwrap();
     let mut control = Control::log_in(server.address()).unwrap();
     let token = token(&mut control);
     let (head, tail) = (format!("ONEPORT {}", &token[..7]), format!("{}\r\n", &token[7..]));
@@ -289,8 +266,8 @@ fn copies_through_one_port_work_beside_idle_connections() {
     let root = scratch.directory("root").unwrap();
     let source = scratch.join("source");
     files::write_random(&source, 5_000_000, 1).unwrap();
-    let taken = Taken::new();
-    let server = taken.server(&root);
+    let taken = TakenPort::new().unwrap();
+    let server = taken.server(&root, &[]).unwrap();
     let idle: Vec<_> = (0..1000)
         .map(|n| {
             let mut stream = TcpStream::connect(server.address()).unwrap();
@@ -308,8 +285,8 @@ fn copies_through_one_port_work_beside_idle_connections() {
 #[test]
 fn third_party_copies_through_one_port_are_equal() {
     let site = Site::new();
-    let taken = Taken::new();
-    let keys = format!("{}require_key = true\n", taken.setting());
+    let taken = TakenPort::new().unwrap();
+    let keys = taken.setting("require_key = true\n");
     let (_one, one) = site.serve("one", &keys);
     let (_other, other) = site.serve("other", &keys);
     fs::copy(site.path("source"), site.path("one/a")).unwrap();
@@ -331,13 +308,13 @@ fn upload_through_one_port_resumes_after_the_server_was_killed() {
     let root = scratch.directory("root").unwrap();
     let source = scratch.join("source");
     files::write_random(&source, LARGE, 1).unwrap();
-    let taken = Taken::new();
+    let taken = TakenPort::new().unwrap();
     // The second server has the port of the first one.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let serve = || {
         let mut command = peers::ropewalk_command().unwrap();
         command.args(["serve", "--anonymous=rw", "--listen", &format!("127.0.0.1:{port}")]);
-        command.args(["--data-ports", &taken.ports()]).arg("--root").arg(&root);
+        command.args(["--data-ports", &taken.range()]).arg("--root").arg(&root);
         let program = Program::start(&mut command).unwrap();
         program.wait_for_line(LIMIT, |line| line.contains("listening").then_some(())).unwrap();
         program

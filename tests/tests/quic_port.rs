@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,40 +12,14 @@ use std::time::Duration;
 use ropewalk_tests::control::Control;
 use ropewalk_tests::process::{self, Outcome, run};
 use ropewalk_tests::scratch::Scratch;
-use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::sites::data_keys::Site;
+use ropewalk_tests::taken_port::TakenPort;
 use ropewalk_tests::{files, grid, peers};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const QUIC: [&str; 4] = ["--stack", "quic", "--retries", "0"];
-
-/// A port that no server can listen at while the value lives, over TCP or UDP.
-struct Taken {
-    port: u16,
-    _sockets: (TcpListener, UdpSocket),
-}
-
-impl Taken {
-    fn new() -> Self {
-        loop {
-            let tcp = TcpListener::bind("0.0.0.0:0").unwrap();
-            let port = tcp.local_addr().unwrap().port();
-            if let Ok(udp) = UdpSocket::bind(("0.0.0.0", port)) {
-                return Self { port, _sockets: (tcp, udp) };
-            }
-        }
-    }
-
-    fn setting(&self) -> String {
-        format!("[data]\ndrivers = ['tcp', 'gsi', 'quic']\nports = [{0}, {0}]\n", self.port)
-    }
-
-    /// A server for anonymous users that can listen at no other port.
-    fn server(&self, root: &Path) -> Server {
-        let setup = Setup::new(Kind::Ropewalk, root).argument("--drivers").argument("tcp,quic");
-        setup.argument("--data-ports").argument(format!("{0}-{0}", self.port)).start().unwrap()
-    }
-}
+const DRIVERS: &str = "drivers = ['tcp', 'gsi', 'quic']\n";
 
 fn cp(options: &[&str], from: impl AsRef<str>, to: impl AsRef<str>) -> Outcome {
     let mut command = peers::ropewalk_command().unwrap();
@@ -68,8 +41,8 @@ fn copies_over_quic_through_one_port_are_equal() {
     let root = scratch.directory("root").unwrap();
     let (source, back) = (scratch.join("source"), scratch.join("back"));
     files::write_random(&source, (20 << 20) + 12_345, 1).unwrap();
-    let taken = Taken::new();
-    let server = taken.server(&root);
+    let taken = TakenPort::new().unwrap();
+    let server = taken.server(&root, &["--drivers", "tcp,quic"]).unwrap();
     for options in [&["-p", "4"][..], &["-p", "40"], &["--mode", "stream"], &["--one-port"]] {
         let put = cp(options, text(&source), server.url("there")).succeeded().unwrap();
         let stack = &last_event(&put)["stacks"][0];
@@ -87,8 +60,8 @@ fn copies_over_quic_through_one_port_are_equal() {
 fn sessions_at_once_through_one_port_keep_their_data_apart() {
     let scratch = Scratch::new().unwrap();
     let root = scratch.directory("root").unwrap();
-    let taken = Taken::new();
-    let server = taken.server(&root);
+    let taken = TakenPort::new().unwrap();
+    let server = taken.server(&root, &["--drivers", "tcp,quic"]).unwrap();
     let names: Vec<String> = (0..6).map(|n| format!("file{n}")).collect();
     for (seed, name) in names.iter().enumerate() {
         files::write_random(&scratch.join(name), 5_000_000 + seed as u64, seed as u64).unwrap();
@@ -116,8 +89,8 @@ fn sessions_at_once_through_one_port_keep_their_data_apart() {
 #[test]
 fn copies_with_data_keys_and_gsi_through_one_port_are_equal() {
     let site = Site::new();
-    let taken = Taken::new();
-    let keys = format!("{}require_key = true\n", taken.setting());
+    let taken = TakenPort::new().unwrap();
+    let keys = taken.setting(&format!("{DRIVERS}require_key = true\n"));
     let (_server, url) = site.serve("root", &keys);
     for options in [&["-p", "4"][..], &["--mode", "stream"]] {
         let options = [&QUIC[..], options].concat();
@@ -134,7 +107,7 @@ fn copies_with_data_keys_and_gsi_through_one_port_are_equal() {
 
     let site = grid::Site::new().unwrap();
     let content = site.content().unwrap();
-    let server = site.serve(&taken.setting(), &[]).unwrap();
+    let server = site.serve(&taken.setting(DRIVERS), &[]).unwrap();
     for options in [&["-p", "4"][..], &["-p", "1", "--data-protection", "private"]] {
         let options = [&QUIC[..], options].concat();
         let url = format!("{}/copy", server.url);
@@ -150,8 +123,8 @@ fn copies_with_data_keys_and_gsi_through_one_port_are_equal() {
 #[test]
 fn third_party_copies_over_quic_through_one_port_are_equal() {
     let site = Site::new();
-    let taken = Taken::new();
-    let keys = format!("{}require_key = true\n", taken.setting());
+    let taken = TakenPort::new().unwrap();
+    let keys = taken.setting(&format!("{DRIVERS}require_key = true\n"));
     let (_one, one) = site.serve("one", &keys);
     let (_other, other) = site.serve("other", &keys);
     fs::copy(site.path("source"), site.path("one/a")).unwrap();
@@ -170,7 +143,7 @@ fn copies_over_quic_with_a_server_without_the_port_use_announced_ports() {
     let scratch = Scratch::new().unwrap();
     let source = scratch.join("source");
     files::write_random(&source, 1_000_000, 1).unwrap();
-    let taken = Taken::new();
+    let taken = TakenPort::new().unwrap();
     for (number, more) in
         ["[data]\nquic_port = 0", "disabled_commands = ['SITE ONEPORT']"].into_iter().enumerate()
     {
