@@ -2,7 +2,7 @@
 //!
 //! A new one takes these steps. The compiler asks for some of them:
 //!
-//! 1. `site.rs`: a variant of `SiteCommand`, how it is parsed, printed and named.
+//! 1. `../site.rs`: a variant of `SiteCommand`, how it is parsed, printed and named.
 //! 2. Here: what the session does with it. A command of the host is an `Operation` (`action.rs`)
 //!    with a `Pending` (`pending.rs`), the replies to come.
 //! 3. `finish.rs`: the reply to the host's `Outcome`.
@@ -10,8 +10,8 @@
 //!
 //! Nothing asks for the others:
 //!
-//! 5. `help.rs`: its syntax. A verb that is not listed there is unknown.
-//! 6. `feature.rs`: its line in FEAT, if clients should find out whether the server has it.
+//! 5. `../help.rs`: its syntax. A verb that is not listed there is unknown.
+//! 6. `../feature.rs`: its line in FEAT, if clients should find out whether the server has it.
 //! 7. `LONG` in `dispatch.rs` and `is_long` in `pending.rs`, if an ABOR should end it;
 //!    `docs/extensions.md`, if it is one of Ropewalk.
 
