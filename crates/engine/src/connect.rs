@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use ropewalk_protocol::mode_e::Receiver;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_transport::{
-    Connection, Driver, Endpoint, FlowObserver, Listener, Readiness, Tuning, Wait, timespec,
+    Connection, Driver, Endpoint, FlowObserver, Interest, Listener, Readiness, Tuning, Wait, timespec,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -57,8 +57,8 @@ pub(crate) struct Core {
     pub(crate) refused: OnceLock<Endpoint>,
     /// The system had nothing left for a connection that waits, and why; it is tried again then.
     pub(crate) rest: Mutex<Option<(Instant, Errno)>>,
-    /// Connections of the last transfer that sent bytes again. They stay open until the next
-    /// transfer: the receiver has to learn on other streams that it needs no more from them.
+    /// Connections of the last transfer that sent bytes again. They stay open until the receiver
+    /// closes them, because it has to learn on other streams that it needs no more from them.
     pub(crate) lingering: Mutex<Vec<Wire>>,
 }
 
@@ -82,13 +82,38 @@ impl Core {
         *self.lingering.lock() = wires;
     }
 
+    /// After a transfer that sent bytes again: waits until the receiver has ended it, and has so
+    /// closed its connections. A connection that is made before would belong to that transfer.
+    fn outlast(&self, watch: &mut Watch<'_>) -> Result<()> {
+        let lingering = std::mem::take(&mut *self.lingering.lock());
+        let limit = self.settings.stall_timeout.unwrap_or(self.settings.connect_timeout);
+        let deadline = Instant::now() + limit;
+        let mut ready = Vec::new();
+        while !lingering.is_empty() && !lingering.iter().any(|wire| wire.connection.peer_closed()) {
+            if Instant::now() >= deadline {
+                return Err(Error::Stalled { after: limit });
+            }
+            self.turn_away();
+            let closing = lingering.iter().map(|wire| wire.readiness(Interest::Read));
+            let interests: Vec<_> = closing.chain(self.newcomers()).collect();
+            watch.wait(&interests, Some(deadline), &mut ready)?;
+        }
+        Ok(())
+    }
+
+    /// Closes connections that wait to be accepted: they were meant for a transfer that is over.
+    pub(crate) fn turn_away(&self) {
+        if let Some(listener) = self.listener() {
+            drop(listener.turn_away());
+        }
+    }
+
     pub(crate) fn watch<'a>(
         &self,
         attendant: &'a mut dyn Attendant,
         progress: &'a Progress,
         receiving: bool,
     ) -> Watch<'a> {
-        self.lingering.lock().clear();
         self.flows.set_receiving(receiving);
         progress.set_flows(&self.flows);
         Watch::new(attendant, progress, &self.control, self.settings.stall_timeout, self.patient)
@@ -96,6 +121,7 @@ impl Core {
 
     /// The first connection of a transfer that has none yet.
     pub(crate) fn open(&self, watch: &mut Watch<'_>) -> Result<Wire> {
+        self.outlast(watch)?;
         match &self.end {
             End::Active { .. } => self.connect(0, Duration::MAX, watch),
             End::Passive(listener) => {

@@ -252,7 +252,10 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
     }
 
     fn accept(&mut self, watch: &mut Watch<'_>) -> Result<()> {
-        while let Some(wire) = self.shared.core.accept()? {
+        // What waits once all has come is for the next transfer.
+        while !self.shared.transfer.lock().is_complete()
+            && let Some(wire) = self.shared.core.accept()?
+        {
             let id = self.next_id;
             self.join(wire)?;
             self.serve_all(&[id], watch)?;
@@ -290,7 +293,11 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
         if missing == 0 || self.credit == 0 || little || !self.kept.is_empty() {
             return;
         }
-        if shared.transfer.lock().announced().is_some() {
+        let ending = {
+            let transfer = shared.transfer.lock();
+            transfer.announced().is_some() || transfer.total().is_some()
+        };
+        if ending {
             return;
         }
         for _ in 0..missing.min(self.credit) {
@@ -475,6 +482,8 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
     /// that none of them has brought the first time, and closes all connections.
     fn close_replaced(&mut self, watch: &mut Watch<'_>) -> Result<()> {
         let Some(total) = self.shared.transfer.lock().total() else { return Ok(()) };
+        // Before the first is closed: from then on the sender makes connections for the next file.
+        self.shared.core.turn_away();
         self.shared.core.control.stop();
         while self.serving > 0 {
             for message in self.shared.take_messages() {

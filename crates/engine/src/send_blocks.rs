@@ -13,7 +13,12 @@ pub(crate) fn send(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mu
     let reused = !cache.is_empty();
     let mut wires = std::mem::take(cache);
     if !reused {
-        wires.push(core.open(watch)?);
+        let mut wire = core.open(watch)?;
+        // A peer may have closed it: it is left over from an earlier transfer.
+        while core.listener().is_some() && wire.connection.peer_closed() {
+            wire = core.open(watch)?;
+        }
+        wires.push(wire);
     }
     watch.begun(reused)?;
     core.reach_all(&mut wires, watch)?;

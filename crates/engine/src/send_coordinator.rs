@@ -129,6 +129,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         self.serve(first)?;
         while !self.is_finished() {
             self.end_idle()?;
+            self.turn_away(None);
             if !self.is_finished() {
                 self.look(None, true)?;
             }
@@ -311,6 +312,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
                     if self.shared.is_released(&first.wire, first.id) {
                         break;
                     }
+                    self.turn_away(Some(&first.wire));
                     self.look(None, false)?;
                     if self.shared.is_fed() {
                         self.watch.excuse();
@@ -353,6 +355,15 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         self.shared.take_messages().into_iter().find_map(ours).unwrap_or(error)
     }
 
+    /// Closes connections that a receiver has made and that are of no use any more. Once it has
+    /// closed others, it has ended the transfer, and those that wait may be for the next one.
+    fn turn_away(&self, first: Option<&Wire>) {
+        let has_ended = first.into_iter().chain(&self.done).any(|wire| wire.connection.peer_closed());
+        if self.accepted >= self.promised && self.is_assigned() && !has_ended {
+            self.shared.core.turn_away();
+        }
+    }
+
     /// Whether all that is to be sent is assigned to streams.
     fn is_assigned(&self) -> bool {
         let sender = self.shared.sender();
@@ -375,13 +386,14 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
                 }
                 _ => continue,
             };
-            let Stream { mut wire, retire, .. } = stream;
+            let Stream { mut wire, retire, id } = stream;
             if retire {
                 end.descriptor = end.descriptor.union(Descriptor::CLOSE);
             }
-            self.send(&mut wire, None, Some(end))?;
-            if !retire {
-                self.done.push(wire);
+            match self.send(&mut wire, None, Some(end)) {
+                Err(e) if !self.shared.forgives(&e, id) => return Err(e),
+                _ if retire => {}
+                _ => self.done.push(wire),
             }
         }
         Ok(())
@@ -402,6 +414,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
             self.leaving.retain(|wire| !wire.connection.peer_closed());
         }
         self.steer()?;
+        self.stop_expecting();
         let core = self.shared.core;
         let expecting = self.accepted < self.promised;
         let listener = core.open_listener().filter(|_| expecting || self.wants_more());
@@ -421,6 +434,10 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
             while self.accepted < self.promised
                 && let Some(wire) = core.accept()?
             {
+                if wire.connection.peer_closed() {
+                    // It is left over from an earlier transfer.
+                    continue;
+                }
                 self.accepted += 1;
                 let id = self.shared.sender().add_stream()?;
                 self.start(Stream { wire, id, retire: false });
@@ -434,6 +451,16 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         Ok(())
     }
 
+    /// Once bytes are sent again, the receiver may end the transfer without the connections that it
+    /// was to make, and those that come then are for the next one.
+    fn stop_expecting(&mut self) {
+        let mut sender = self.shared.sender();
+        if self.accepted < self.promised && sender.has_resent() {
+            self.promised = self.accepted;
+            sender.promise_streams(0);
+        }
+    }
+
     fn hear(&mut self, message: Message) -> Result<()> {
         match message {
             Message::Connected(Ok(())) => {
@@ -443,7 +470,9 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
             Message::Connected(Err(e)) => {
                 // The others carry on without it.
                 self.connecting -= 1;
-                tracing::warn!(error = %e, "a further data connection could not be made");
+                if !matches!(e, Error::Aborted) {
+                    tracing::warn!(error = %e, "a further data connection could not be made");
+                }
             }
             Message::Ended(done) => {
                 self.serving -= 1;
@@ -473,6 +502,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
             streams: self.shared.sender().streams() as u32,
             pieces: merged(reader.pieces.take(), self.pieces.take()),
         };
+        self.turn_away(None);
         if self.shared.sender().has_resent() {
             self.shared.core.linger(std::mem::take(&mut self.done));
         }

@@ -223,7 +223,11 @@ impl<'a> Shared<'a> {
             let mut sender = self.sender();
             self.joining.fetch_sub(1, Ordering::SeqCst);
             sender.end_expectation(address);
-            connected.and_then(|wire| Ok((wire, sender.add_stream_to(address)?)))
+            match connected {
+                // The receiver may have ended the transfer, and would take it for the next file's.
+                Ok(_) if sender.has_resent() => Err(Error::Aborted),
+                connected => connected.and_then(|wire| Ok((wire, sender.add_stream_to(address)?))),
+            }
         };
         match joined {
             Ok((wire, id)) => {

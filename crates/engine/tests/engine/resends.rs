@@ -14,37 +14,39 @@ use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::testing::Memory;
 use ropewalk_transport::{
-    Breaker, Connection, ConnectionHandle, Endpoint, Interest, Listener, Options, Readiness, Signal, Tuning,
+    Breaker, Connection, ConnectionHandle, Driver, Endpoint, Interest, Listener, Options, Readiness, Signal,
+    Tuning, Wait,
 };
+use rustix::event::PollFlags;
 
 use crate::common::*;
 
 const SIZE: usize = 16 << 20;
 /// Bytes per second that a connection lets through.
 const RATE: f64 = 8e6;
-/// The stalled connection lets through so many bytes.
-const STALLS_AFTER: u64 = 1 << 20;
+/// A stalled connection lets through so many bytes.
+const STALLS_AFTER: u64 = 512 << 10;
 
-/// The bytes that all connections of a listener may still let through.
+/// The bytes that all connections may still let through.
 type Allowance = Arc<AtomicU64>;
 
-/// A listener whose connections are slow to read, and whose first ones stall.
+/// Makes connections slow to read, and lets some of them stall.
 struct Slow {
-    inner: Box<dyn Listener>,
-    accepted: AtomicU64,
-    stalled: u64,
+    asked: AtomicU64,
+    /// Whether the connection with this number stalls.
+    stalls: fn(u64) -> bool,
     allowance: Allowance,
 }
 
-impl Listener for Slow {
-    fn local_addr(&self) -> io::Result<Endpoint> {
-        self.inner.local_addr()
+impl Slow {
+    /// The number of the next connection.
+    fn number(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {
-        let Some(inner) = self.inner.accept(deadline)? else { return Ok(None) };
-        let stalls = self.accepted.fetch_add(1, Ordering::Relaxed) < self.stalled;
-        Ok(Some(Box::new(SlowConnection {
+    fn wrap(&self, number: u64, inner: Box<dyn Connection>) -> io::Result<Box<dyn Connection>> {
+        let stalls = (self.stalls)(number);
+        Ok(Box::new(SlowConnection {
             inner,
             gate: Arc::default(),
             began: Instant::now(),
@@ -54,7 +56,56 @@ impl Listener for Slow {
             limit: None,
             nonblocking: true,
             allowance: Arc::clone(&self.allowance),
-        })))
+        }))
+    }
+}
+
+/// Connects with connections that are slow.
+struct SlowDriver {
+    inner: Net,
+    slow: Slow,
+    /// The last of four connections takes so long, as if its first packet was lost.
+    late: Duration,
+}
+
+impl Driver for SlowDriver {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
+        self.inner.listen(address, options)
+    }
+
+    fn connect_waiting(
+        &self,
+        address: Endpoint,
+        options: &Options,
+        timeout: Duration,
+        wait: &mut dyn Wait,
+    ) -> io::Result<Box<dyn Connection>> {
+        let number = self.slow.number();
+        if number % 4 == 3 {
+            let never = Signal::new()?;
+            wait.wait(never.readiness().0, PollFlags::IN, Instant::now() + self.late)?;
+        }
+        self.slow.wrap(number, self.inner.connect_waiting(address, options, timeout, wait)?)
+    }
+}
+
+/// A listener whose connections are slow.
+struct SlowListener {
+    inner: Box<dyn Listener>,
+    slow: Slow,
+}
+
+impl Listener for SlowListener {
+    fn local_addr(&self) -> io::Result<Endpoint> {
+        self.inner.local_addr()
+    }
+
+    fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {
+        self.inner.accept(deadline)?.map(|inner| self.slow.wrap(self.slow.number(), inner)).transpose()
     }
 
     fn readiness(&self) -> Readiness<'_> {
@@ -192,29 +243,84 @@ impl Connection for SlowConnection {
     }
 }
 
-/// A sender and a receiver with four streams, of which so many stall, and which get so many bytes
-/// through.
-fn channels(stalled: u64, most: u64) -> (DataChannel, DataChannel, Allowance) {
+/// The end that makes the connections.
+#[derive(Clone, Copy)]
+enum Connects {
+    Sender,
+    /// See [`SlowDriver::late`].
+    Receiver {
+        late: Duration,
+    },
+}
+
+/// A sender and a receiver with four streams. Some of the connections stall, and together they let
+/// so many bytes through.
+fn channels(stalls: fn(u64) -> bool, most: u64, connects: Connects) -> (DataChannel, DataChannel, Allowance) {
     let net: Net = Arc::new(Memory::default());
     let tuning = Tuning { send_buffer: Some(32_768), receive_buffer: Some(32_768), ..Tuning::default() };
     // Another address: connections within a host are not measured.
     let options = Options { tuning, bind: Some(Ipv4Addr::new(127, 0, 0, 2).into()), ..Options::default() };
     let settings = ChannelSettings { block_size: 64 << 10, options, ..settings(Mode::ExtendedBlock, 4) };
-    let inner = net.listen((Ipv4Addr::LOCALHOST, 0).into(), &settings.options).unwrap();
-    let address = inner.local_addr().unwrap();
+    let listener = net.listen((Ipv4Addr::LOCALHOST, 0).into(), &settings.options).unwrap();
+    let address = vec![listener.local_addr().unwrap()];
     let allowance = Arc::new(AtomicU64::new(most));
-    let listener = Slow { inner, accepted: AtomicU64::new(0), stalled, allowance: Arc::clone(&allowance) };
+    let slow = Slow { asked: AtomicU64::new(0), stalls, allowance: Arc::clone(&allowance) };
     let (pool, budget) = (pool(), budget());
-    let mut receiver =
-        DataChannel::passive(Box::new(listener), settings.clone(), Arc::clone(&pool), Arc::clone(&budget));
+    let passive =
+        |listener| DataChannel::passive(listener, settings.clone(), Arc::clone(&pool), Arc::clone(&budget));
+    let active = |driver: Net| {
+        DataChannel::active(driver, address, settings.clone(), Arc::clone(&pool), Arc::clone(&budget))
+    };
+    let (sender, mut receiver) = if let Connects::Receiver { late } = connects {
+        (passive(listener), active(Arc::new(SlowDriver { inner: net, slow, late })))
+    } else {
+        (active(net), passive(Box::new(SlowListener { inner: listener, slow })))
+    };
     receiver.set_resend(true);
-    let sender = DataChannel::active(net, vec![address], settings, pool, budget);
     (sender, receiver, allowance)
+}
+
+/// Sends files one after the other, as a client does that does not wait for the end of one before
+/// it asks for the next. One of the four connections of each file stalls.
+fn send_files_that_follow_one_another(connects: Connects) {
+    let (mut sender, mut receiver, _) = channels(|made| made % 4 == 1, u64::MAX, connects);
+    let files: Vec<Vec<u8>> =
+        (0..4).map(|n| data(8 << 20).into_iter().map(|byte| byte ^ n).collect()).collect();
+    let sources: Vec<_> = files.iter().map(|contents| TestFile::new(contents, true)).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for source in &sources {
+                let job = SendJob { resend: true, ..send_job(source) };
+                sender.send(&job, &mut Nobody, &Progress::new()).unwrap();
+            }
+        });
+        for contents in &files {
+            let sink = TestFile::new(b"", true);
+            let received = receiver.receive(&receive_job(&sink), &mut Nobody, &Progress::new()).unwrap();
+            assert_eq!(received.bytes, contents.len() as u64);
+            assert!(sink.contents() == *contents);
+        }
+    });
+}
+
+#[test]
+fn files_that_follow_one_another_stay_apart() {
+    send_files_that_follow_one_another(Connects::Sender);
+}
+
+#[test]
+fn files_that_follow_one_another_from_a_listening_sender_stay_apart() {
+    send_files_that_follow_one_another(Connects::Receiver { late: Duration::ZERO });
+}
+
+#[test]
+fn late_connections_belong_to_the_file_for_which_they_were_made() {
+    send_files_that_follow_one_another(Connects::Receiver { late: Duration::from_secs(15) });
 }
 
 #[test]
 fn transfer_with_stalled_stream_ends_without_it() {
-    let (mut sender, mut receiver, _) = channels(1, u64::MAX);
+    let (mut sender, mut receiver, _) = channels(|made| made == 0, u64::MAX, Connects::Sender);
     let contents = data(SIZE);
     let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
     let reported = Mutex::new(RangeSet::new());
@@ -252,7 +358,7 @@ fn transfer_with_stalled_stream_ends_without_it() {
 
 #[test]
 fn ordered_receiver_with_stalled_stream_gets_each_byte_once() {
-    let (mut sender, mut receiver, _) = channels(1, u64::MAX);
+    let (mut sender, mut receiver, _) = channels(|made| made == 0, u64::MAX, Connects::Sender);
     let contents = data(SIZE);
     let source = TestFile::new(&contents, false);
     let sending = SendJob { resend: true, ..send_job(&source) };
@@ -270,7 +376,8 @@ fn ordered_receiver_with_stalled_stream_gets_each_byte_once() {
 #[test]
 fn receiver_that_ends_before_all_copies_have_come_fails() {
     // More is still missing by then of the bytes that the stalled stream was given.
-    let (mut sender, mut receiver, allowance) = channels(1, (SIZE - (60 << 10)) as u64);
+    let (mut sender, mut receiver, allowance) =
+        channels(|made| made == 0, (SIZE - (60 << 10)) as u64, Connects::Sender);
     let source = TestFile::new(&data(SIZE), true);
     let sink = TestFile::new(b"", true);
     let sending = SendJob { resend: true, ..send_job(&source) };

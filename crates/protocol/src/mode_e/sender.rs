@@ -420,8 +420,7 @@ impl Sender {
         group.finished = group.active == 0 && group.ended >= promised;
         let end = if group.finished { Header::end_of_file(group.ended) } else { Header::end_of_data() };
         self.finished = self.groups.iter().all(|group| group.finished);
-        let close = if self.has_resent() { Descriptor::CLOSE } else { Descriptor::default() };
-        Header { descriptor: end.descriptor.union(close), ..end }
+        end
     }
 
     /// Ends `stream` before the others: returns the header with EOD and CLOSE, after which the
