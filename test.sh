@@ -21,7 +21,7 @@ done
 
 # program=package, or file=package
 PEERS="globus-gridftp-server=globus-gridftp-server-progs globus-url-copy=globus-gass-copy-progs curl=curl lftp=lftp
-    vsftpd=vsftpd valgrind=valgrind python3=python3 setpriv=util-linux unshare=util-linux ip=iproute2 node=nodejs
+    vsftpd=vsftpd valgrind=valgrind python3=python3 setpriv=util-linux unshare=util-linux ip=iproute2 iptables=iptables node=nodejs
     grid-proxy-init=globus-proxy-utils script=bsdutils openssl=openssl ns=ns2 sar=sysstat perf=linux-perf systemd-analyze=systemd sshd=openssh-server ssh=openssh-client
     krb5kdc=krb5-kdc kadmin.local=krb5-admin-server kinit=krb5-user faketime=faketime /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf=fonts-dejavu-core
     /usr/lib/python3/dist-packages/gssapi=python3-gssapi chromium=chromium iperf3=iperf3 filezilla=filezilla Xvfb=xvfb xdotool=xdotool

@@ -365,3 +365,29 @@ fn copies_through_a_firewall_fall_back_to_one_port() {
         assert!(event["stacks"][0]["one_port"] == reason && event["retries"] == 0, "{event}");
     }
 }
+
+/// A router that translates addresses: clients and servers behind it, get, put, between two
+/// servers, and again after the client was killed.
+#[test]
+fn copies_through_address_translation_use_the_one_port_that_is_forwarded() {
+    if !rustix::process::geteuid().is_root() && peers::skip("network namespaces need root") {
+        return;
+    }
+    if !peers::available(&["unshare", "nsenter", "ip", "iptables"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    files::write_random(&scratch.join("source"), 5_000_000, 1).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/one_port_nat.sh");
+    let mut command = process::command("unshare");
+    command.args(["--net", "bash"]).arg(script).arg(peers::ropewalk().unwrap()).arg(scratch.path());
+    command.env("XDG_STATE_HOME", scratch.join("state"));
+    run(&mut command, LIMIT).unwrap().succeeded().unwrap();
+    let event = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&fs::read_to_string(scratch.join(name)).unwrap()).unwrap()
+    };
+    let upload = event("upload.event");
+    assert!(upload["stacks"][0]["one_port"] == "fallback" && upload["retries"] == 0, "{upload}");
+    let again = event("again.event");
+    assert!(again["bytes"].as_u64().unwrap() < 4_500_000, "{again}");
+}

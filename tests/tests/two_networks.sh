@@ -1,6 +1,6 @@
-# Two networks, and between them a router that lets only some ports of the inner one through. It
-# filters by port and keeps no state. For scripts in the network namespace of the router; each sets
-# `passes`, a list of protocol:port (first-last is a range).
+# Two networks, and between them a router. For scripts in the network namespace of the router. If
+# they set `passes`, a list of protocol:port (first-last is a range), the router lets only these
+# ports of the inner network through. It filters by port and keeps no state.
 unshare --net sleep 300 & outer_net=$!
 unshare --net sleep 300 & inner_net=$!
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
@@ -23,9 +23,11 @@ for side in "outside 1" "inside 2"; do
     $1 ip link set wire up
     $1 ip route add default via 10.$2.0.1
 done
-for pass in $passes; do
-    ip rule add priority 10 iif out ipproto ${pass%:*} dport ${pass#*:} lookup main
-    ip rule add priority 10 iif in ipproto ${pass%:*} sport ${pass#*:} lookup main
-done
-ip rule add priority 20 iif out blackhole
-ip rule add priority 20 iif in blackhole
+if [ -n "${passes:-}" ]; then
+    for pass in $passes; do
+        ip rule add priority 10 iif out ipproto ${pass%:*} dport ${pass#*:} lookup main
+        ip rule add priority 10 iif in ipproto ${pass%:*} sport ${pass#*:} lookup main
+    done
+    ip rule add priority 20 iif out blackhole
+    ip rule add priority 20 iif in blackhole
+fi
