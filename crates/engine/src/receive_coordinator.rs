@@ -252,7 +252,7 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
     }
 
     fn accept(&mut self, watch: &mut Watch<'_>) -> Result<()> {
-        // What waits once all has come is for the next transfer.
+        // Once all has come, connections that wait are for the next transfer.
         while !self.shared.transfer.lock().is_complete()
             && let Some(wire) = self.shared.core.accept()?
         {

@@ -1,8 +1,8 @@
 //! The library of the lab: scenarios of typical paths, and programs that can be run on them.
 //!
-//! A scenario of the library is a path with two hosts, `left` and `right`, without any program. A
+//! One of [`SCENARIOS`] is a path with two hosts, `left` and `right`, without any program. A
 //! [`Program`] adds a server on `right`, a client on `left`, and the files that they transfer. So
-//! every program can be run on every path.
+//! every program can be run on every path. Those of data nodes ([`OF_NODES`]) are complete.
 
 mod programs;
 mod random;
@@ -11,7 +11,7 @@ mod workload;
 
 pub use programs::{Call, PROGRAMS, Program};
 pub use random::RandomPath;
-pub use scenarios::{Entry, SCENARIOS, open};
+pub use scenarios::{Entry, OF_NODES, SCENARIOS, all, open};
 pub use workload::{COMMAND, Direction, Workload, attach};
 
 use crate::scenario::ScenarioError;

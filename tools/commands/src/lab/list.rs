@@ -1,7 +1,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use ropewalk_lab::library::{PROGRAMS, Program, SCENARIOS};
+use ropewalk_lab::library::{PROGRAMS, Program, all};
 use ropewalk_lab::run::labs;
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ struct Line {
 impl List {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let mut lines = Vec::new();
-        for entry in SCENARIOS {
+        for entry in all() {
             let about = entry.document()?.scenario()?.title;
             lines.push(Line { kind: "scenario", name: entry.name.to_owned(), about });
         }
@@ -69,7 +69,7 @@ pub(crate) struct Show {
 
 impl Show {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let scenario = SCENARIOS.iter().find(|entry| entry.name == self.name).map(|entry| entry.text);
+        let scenario = all().find(|entry| entry.name == self.name).map(|entry| entry.text);
         let program = PROGRAMS.iter().find(|(name, _)| *name == self.name).map(|(_, text)| *text);
         let Some(text) = scenario.or(program) else {
             return Err(usage(format!(

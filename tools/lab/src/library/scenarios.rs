@@ -1,5 +1,4 @@
-//! The built-in scenarios. Each is a TOML file in `scenarios`, with the hosts `left` and `right`
-//! and without commands.
+//! The built-in scenarios. Each is a TOML file in `scenarios`.
 
 use std::path::Path;
 
@@ -21,7 +20,8 @@ macro_rules! entries {
     };
 }
 
-/// All built-in scenarios: first the general ones from short to long paths, then the special ones.
+/// The scenarios to which programs can be attached: two hosts, `left` and `right`, and no commands.
+/// First the general ones from short to long paths, then the special ones.
 pub const SCENARIOS: &[Entry] = entries![
     "metro",
     "metro-lossy",
@@ -48,6 +48,14 @@ pub const SCENARIOS: &[Entry] = entries![
     "apt-120ms",
 ];
 
+/// The scenarios of servers with data nodes, which have commands of their own.
+pub const OF_NODES: &[Entry] = entries!["striped-2", "striped-4", "node-joins", "node-dies"];
+
+/// All built-in scenarios.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    SCENARIOS.iter().chain(OF_NODES)
+}
+
 impl Entry {
     /// The scenario as a document that can be changed.
     ///
@@ -65,11 +73,11 @@ impl Entry {
 /// [`LibraryError::NoScenario`], [`LibraryError::Scenario`]
 pub fn open(name: &str) -> Result<Document, LibraryError> {
     let file = name.contains('/') || name.ends_with(".toml");
-    match SCENARIOS.iter().find(|entry| entry.name == name) {
+    match all().find(|entry| entry.name == name) {
         Some(entry) if !file => Ok(entry.document()?),
         _ if file || Path::new(name).is_file() => Ok(Document::open(Path::new(name))?),
         _ => {
-            let known = SCENARIOS.iter().map(|entry| entry.name).collect();
+            let known = all().map(|entry| entry.name).collect();
             Err(LibraryError::NoScenario { name: name.to_owned(), known })
         }
     }
@@ -83,7 +91,7 @@ mod tests {
 
     #[test]
     fn scenario_of_every_library_entry_loads() {
-        for entry in SCENARIOS {
+        for entry in all() {
             let scenario = entry.document().unwrap().scenario().unwrap();
             assert!(!scenario.description.is_empty(), "{}", entry.name);
             assert!(
@@ -91,7 +99,8 @@ mod tests {
                 "{}",
                 entry.name
             );
-            assert!(scenario.commands.is_empty(), "{}", entry.name);
+            let own = OF_NODES.iter().any(|other| other.name == entry.name);
+            assert_eq!(scenario.commands.is_empty(), !own, "{}", entry.name);
             // Each host must have a congestion control of its own, since with the machine's default
             // the results would differ between machines.
             for host in scenario.hosts.values() {
@@ -107,7 +116,7 @@ mod tests {
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap().replace(".toml", ""))
             .collect();
-        let listed: BTreeSet<String> = SCENARIOS.iter().map(|entry| entry.name.to_owned()).collect();
+        let listed: BTreeSet<String> = all().map(|entry| entry.name.to_owned()).collect();
         assert_eq!(files, listed);
     }
 
