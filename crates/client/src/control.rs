@@ -35,7 +35,7 @@ use asked::{Asked, Due};
 pub(crate) use ending::LAST_WORDS;
 use life::Life;
 
-use crate::dial::dial;
+use crate::dial::{Choice, dial};
 use crate::link::Link;
 use crate::model::error::RemoteError;
 use crate::model::features_reply::FeaturesReply;
@@ -95,10 +95,10 @@ impl Control {
         options: &Options,
         events: &Arc<dyn EventSink>,
         cancel: &Cancel,
-        gate: Option<&dyn crate::model::gate::Gate>,
+        choice: Choice<'_>,
     ) -> Result<Self, RemoteError> {
         let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let (stream, took) = dial(host, port, options.timeouts.connect, cancel, gate)?;
+        let (stream, took) = dial(host, port, options.timeouts.connect, cancel, choice)?;
         let broken = |source| RemoteError::Control { peer: peer.clone(), source };
         let prepare = || -> io::Result<(SocketAddr, SocketAddr)> {
             stream.set_nonblocking(true)?;

@@ -22,6 +22,15 @@ const HEAD_START: Duration = Duration::from_millis(250);
 /// How often the wait checks whether the copy was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// The addresses of a name that are tried.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Choice<'a> {
+    pub(crate) gate: Option<&'a dyn Gate>,
+    /// This one is tried first. A name may have the addresses of several servers with the same
+    /// files, and the sessions of a copy share uploads at one server only.
+    pub(crate) preferred: Option<IpAddr>,
+}
+
 /// Connects to the first address that answers. Also returns the duration of the handshake, which is
 /// one round trip.
 pub(crate) fn dial(
@@ -29,10 +38,12 @@ pub(crate) fn dial(
     port: u16,
     timeout: Duration,
     cancel: &Cancel,
-    gate: Option<&dyn Gate>,
+    choice: Choice<'_>,
 ) -> Result<(TcpStream, Duration), RemoteError> {
     let found = resolve(host, port, timeout, cancel)?;
-    let addresses = interleave(permitted(found, host, gate)?);
+    let mut addresses = interleave(permitted(found, host, choice.gate)?);
+    // The order of the others stays.
+    addresses.sort_by_key(|address| Some(address.ip()) != choice.preferred);
     if addresses.is_empty() {
         let source = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         return Err(RemoteError::Resolve { host: host.to_owned(), source });
@@ -186,6 +197,32 @@ mod tests {
         assert_eq!(stream.peer_addr().unwrap(), addresses[1]);
     }
 
+    /// The name has an IPv6 and an IPv4 address, with a server at each.
+    #[test]
+    fn preferred_address_is_tried_first_and_others_after_it() {
+        let any = TcpListener::bind("[::1]:0").unwrap();
+        let port = any.local_addr().unwrap().port();
+        let limit = Duration::from_secs(20);
+        let names = resolve("localhost", port, limit, &Cancel::new()).unwrap();
+        let both = ["::1", "127.0.0.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let Ok(other) = TcpListener::bind(("127.0.0.1", port)) else { return };
+        if !both.iter().all(|ip| names.iter().any(|name| name.ip() == *ip)) {
+            // The host file has one of them only.
+            return;
+        }
+        let dialled = |preferred| {
+            let choice = Choice { preferred: Some(preferred), ..Choice::default() };
+            let (stream, _) = dial("localhost", port, limit, &Cancel::new(), choice).unwrap();
+            stream.peer_addr().unwrap().ip()
+        };
+        for preferred in both {
+            assert_eq!(dialled(preferred), preferred);
+        }
+        // A server that is gone is replaced by the other one.
+        drop(other);
+        assert_eq!(dialled(both[1]), both[0]);
+    }
+
     /// The listener's queue is full, so connection attempts get no answer.
     #[test]
     fn a_silent_address_is_given_up_when_it_is_asked_for() {
@@ -238,7 +275,8 @@ mod tests {
         let dead = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = dead.local_addr().unwrap().port();
         drop(dead);
-        let error = dial("127.0.0.1", port, Duration::from_secs(5), &Cancel::new(), None).unwrap_err();
+        let choice = Choice::default();
+        let error = dial("127.0.0.1", port, Duration::from_secs(5), &Cancel::new(), choice).unwrap_err();
         assert!(matches!(error, RemoteError::Connect { .. }), "{error}");
     }
 }

@@ -5,6 +5,7 @@
 //! locked.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -46,8 +47,8 @@ pub(crate) struct Endpoint {
     serving: AtomicU32,
     /// Sessions that are being opened in order to move data.
     opening: AtomicU32,
-    /// A connection was established in this run.
-    reached: AtomicBool,
+    /// The address of the last connection that was established in this run.
+    reached: Mutex<Option<IpAddr>>,
     /// The error after which no further connection is tried.
     lost: Mutex<Option<(FailureKind, String)>>,
     /// State that the sessions of an `sshftp://` server share.
@@ -106,7 +107,7 @@ impl Endpoint {
             meetings: Mutex::default(),
             serving: AtomicU32::new(0),
             opening: AtomicU32::new(0),
-            reached: AtomicBool::new(false),
+            reached: Mutex::new(None),
             lost: Mutex::new(None),
             ssh: crate::ssh::Shared::default(),
             features: OnceLock::new(),
@@ -151,13 +152,18 @@ impl Endpoint {
         !ahead
     }
 
-    pub(crate) fn was_reached(&self) {
-        self.reached.store(true, Ordering::Relaxed);
+    pub(crate) fn was_reached(&self, address: IpAddr) {
+        *self.reached.lock() = Some(address);
+    }
+
+    /// The address that was reached last in this run.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        *self.reached.lock()
     }
 
     /// Whether the server was reached in this run, so that it may come back.
     pub(crate) fn is_known(&self) -> bool {
-        self.reached.load(Ordering::Relaxed)
+        self.reached.lock().is_some()
     }
 
     /// Records that no further connection is to be tried.

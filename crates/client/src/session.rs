@@ -37,6 +37,7 @@ use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::Options as DriverOptions;
 
 use crate::control::Control;
+use crate::dial::Choice;
 use crate::model::features_reply::FeaturesReply;
 use crate::model::quirks::{ServerKind, ServerQuirks};
 use crate::path_defaults::NEAR;
@@ -127,11 +128,11 @@ impl Session {
                 options,
                 &setup.events,
                 &setup.cancel,
-                setup.gate.as_deref(),
+                Choice { gate: setup.gate.as_deref(), preferred: endpoint.address() },
             )
             .map_err(|error| with_hint(error, url))?,
         };
-        endpoint.was_reached();
+        endpoint.was_reached(control.remote_addr().ip());
         let mut session = Self {
             control,
             serving: None,

@@ -37,7 +37,8 @@ fn connect(port: u16) -> Control {
 }
 
 fn connect_with(port: u16, options: &Options) -> Control {
-    Control::connect("127.0.0.1", port, options, &no_events(), &Cancel::new(), None).unwrap()
+    let choice = crate::dial::Choice::default();
+    Control::connect("127.0.0.1", port, options, &no_events(), &Cancel::new(), choice).unwrap()
 }
 
 #[test]

@@ -181,7 +181,7 @@ impl Session {
         if !self.control.answers()? {
             return Ok(None);
         }
-        endpoint.was_reached();
+        endpoint.was_reached(self.control.remote_addr().ip());
         if let Some(features) = before.features() {
             endpoint.learned(features);
         }
