@@ -33,6 +33,7 @@ pub mod server;
 pub mod sites;
 pub mod sshd;
 pub mod taken_port;
+pub mod tcp_relay;
 pub mod terminal;
 pub mod trap;
 pub mod tree;

@@ -27,6 +27,22 @@ pub struct Site {
     join: String,
 }
 
+/// A node's command, for front ends at these addresses.
+fn node_command(name: &str, join: &[&str], token: &Path, root: &Path) -> std::process::Command {
+    let mut command = process::command(peers::ropewalk().unwrap());
+    command.arg("node").args(join.iter().flat_map(|address| ["--join", address]));
+    command.args(["--name", name, "--join-token-file"]).arg(token).arg("--root").arg(root);
+    command
+}
+
+/// Starts a node, and waits until it has joined.
+pub fn start_node(mut command: std::process::Command, name: &str) -> Program {
+    let program = Program::start(&mut command).unwrap();
+    let ready = format!("Node {name} ready");
+    program.wait_for_line(LIMIT, |line| (line == ready).then_some(())).unwrap();
+    program
+}
+
 impl Site {
     pub fn new() -> Self {
         Self::with(&[])
@@ -36,25 +52,29 @@ impl Site {
         let scratch = Scratch::new().unwrap();
         let root = scratch.directory("root").unwrap();
         write_token(&scratch.join("token"), 'a');
-        let mut setup = Setup::new(Kind::Ropewalk, &root)
-            .argument("--nodes-listen")
-            .argument("127.0.0.1:0")
-            .argument("--join-token-file")
-            .argument(scratch.join("token"));
-        for argument in arguments {
-            setup = setup.argument(*argument);
-        }
-        let mut server = setup.start().unwrap();
-        let joins = |line: &str| line.strip_prefix("Nodes join at ").map(str::to_owned);
-        let join = server.program().wait_for_line(LIMIT, joins).unwrap();
+        let (server, join) = front_end(&scratch, &root, "127.0.0.1:0", arguments);
         Self { scratch, server, join }
     }
 
+    /// Starts another front end with the same shared directory, which nodes join at `address`.
+    /// Returns the address with its port.
+    pub fn another_front_end(&self, address: &str, arguments: &[&str]) -> (Server, String) {
+        front_end(&self.scratch, self.server.root(), address, arguments)
+    }
+
+    /// Kills the front end, and starts it again at other ports.
+    pub fn restart(&mut self) {
+        self.server.restart().unwrap();
+        self.join = joins(&mut self.server);
+    }
+
+    /// Where nodes join.
+    pub fn join(&self) -> &str {
+        &self.join
+    }
+
     pub fn node_command(&self, name: &str, root: &Path) -> std::process::Command {
-        let mut command = process::command(peers::ropewalk().unwrap());
-        command.args(["node", "--join", &self.join, "--name", name, "--join-token-file"]);
-        command.arg(self.scratch.join("token")).arg("--root").arg(root);
-        command
+        node_command(name, &[&self.join], &self.scratch.join("token"), root)
     }
 
     pub fn node(&self, name: &str) -> Program {
@@ -62,10 +82,12 @@ impl Site {
     }
 
     pub fn node_at(&self, name: &str, root: &Path) -> Program {
-        let program = Program::start(&mut self.node_command(name, root)).unwrap();
-        let ready = format!("Node {name} ready");
-        program.wait_for_line(LIMIT, |line| (line == ready).then_some(())).unwrap();
-        program
+        start_node(self.node_command(name, root), name)
+    }
+
+    /// Starts a node of the front ends at these addresses.
+    pub fn node_of(&self, name: &str, join: &[&str]) -> Program {
+        start_node(node_command(name, join, &self.scratch.join("token"), self.server.root()), name)
     }
 
     pub fn source(&self, size: u64) -> PathBuf {
@@ -86,6 +108,25 @@ impl Site {
     pub fn wait_for_log(&mut self, text: &str) {
         self.server.program().wait_for_log(LIMIT, |log| log.contains(text)).unwrap();
     }
+}
+
+fn front_end(scratch: &Scratch, root: &Path, address: &str, arguments: &[&str]) -> (Server, String) {
+    let mut setup = Setup::new(Kind::Ropewalk, root)
+        .argument("--nodes-listen")
+        .argument(address)
+        .argument("--join-token-file")
+        .argument(scratch.join("token"));
+    for argument in arguments {
+        setup = setup.argument(*argument);
+    }
+    let mut server = setup.start().unwrap();
+    let join = joins(&mut server);
+    (server, join)
+}
+
+fn joins(server: &mut Server) -> String {
+    let joins = |line: &str| line.strip_prefix("Nodes join at ").map(str::to_owned);
+    server.program().wait_for_line(LIMIT, joins).unwrap()
 }
 
 /// A join token of 40 times this letter.

@@ -35,6 +35,8 @@ const GREETING: Duration = Duration::from_secs(10);
 const CONNECTION: Duration = Duration::from_secs(3);
 /// The maximum number of connections that have not yet proved that they come from a node.
 const MOST_UNPROVEN: usize = 64;
+/// The maximum number of connections of a node that wait for a session. A node keeps two.
+const MOST_READY: usize = 16;
 
 /// The nodes of a server.
 pub struct FrontEnd {
@@ -43,11 +45,19 @@ pub struct FrontEnd {
     token: JoinToken,
     registry: Mutex<Registry>,
     /// Connections of members that wait for a session.
-    ready: Mutex<BTreeMap<NodeId, VecDeque<Link>>>,
+    ready: Mutex<BTreeMap<NodeId, Ready>>,
     arrived: Condvar,
     pub(crate) accounts: Accounts,
     unproven: AtomicUsize,
     ended: AtomicBool,
+}
+
+/// The connections of a member that wait for a session.
+struct Ready {
+    /// The secret number of the membership. Its connections show it, so that no node can offer a
+    /// connection in the name of another one, or in that of a membership at an earlier front end.
+    number: u64,
+    links: VecDeque<Link>,
 }
 
 impl FrontEnd {
@@ -173,7 +183,7 @@ impl FrontEnd {
         let until = Instant::now() + CONNECTION;
         let mut ready = self.ready.lock();
         loop {
-            while let Some(mut link) = ready.get_mut(&id)?.pop_front() {
+            while let Some(mut link) = ready.get_mut(&id)?.links.pop_front() {
                 // A node sends nothing before it receives an order, so anything else means that the
                 // link has ended.
                 if matches!(link.ready(), Ok(None)) {
@@ -224,22 +234,21 @@ impl FrontEnd {
 
     fn greeted(self: &Arc<Self>, mut link: Link, greeting: Greeting) {
         let announcement = match greeting {
-            Greeting::Ready(number) => {
-                let id = NodeId::from_number(number);
-                if let Some(waiting) = self.ready.lock().get_mut(&id) {
-                    waiting.push_back(link);
-                    self.arrived.notify_all();
-                }
-                return;
-            }
+            Greeting::Ready(number) => return self.keep_ready(link, number),
             Greeting::Join(announcement) => announcement,
         };
-        let (name, peer) = (announcement.name.clone(), link.peer());
+        // A name that is refused may have any length.
+        let name: String = announcement.name.chars().take(100).collect();
+        let peer = link.peer();
+        let number = match secret_number() {
+            Ok(number) => number,
+            Err(error) => return tracing::error!(node = ?name, %error, "a node cannot join"),
+        };
         let joined = {
             let mut ready = self.ready.lock();
             let joined = self.registry.lock().join(announcement.clone(), peer, Instant::now());
             joined.inspect(|id| {
-                ready.insert(*id, VecDeque::new());
+                ready.insert(*id, Ready { number, links: VecDeque::new() });
             })
         };
         let id = match joined {
@@ -251,7 +260,7 @@ impl FrontEnd {
             }
         };
         tracing::info!(node = name, %peer, addresses = ?announcement.addresses, "a node has joined");
-        let why = match self.hold(&mut link, id) {
+        let why = match link.send(&Welcome::Joined(number)).and_then(|()| self.hold(&mut link, id)) {
             Ok(()) => "the front end ends".to_owned(),
             Err(error) => error.to_string(),
         };
@@ -259,9 +268,19 @@ impl FrontEnd {
         tracing::info!(node = name, %peer, reason = why, "a node has left");
     }
 
+    /// Takes a connection that waits for a session, unless the node has left or has enough of them.
+    fn keep_ready(&self, link: Link, number: u64) {
+        let mut ready = self.ready.lock();
+        match ready.values_mut().find(|ready| ready.number == number) {
+            Some(ready) if ready.links.len() < MOST_READY => ready.links.push_back(link),
+            Some(_) => tracing::warn!(peer = %link.peer(), "a node has too many connections that wait"),
+            None => tracing::debug!(peer = %link.peer(), "a connection of no member"),
+        }
+        self.arrived.notify_all();
+    }
+
     /// Receives the messages of a member, and sends it grants, until its membership ends.
     fn hold(&self, link: &mut Link, id: NodeId) -> Result<(), LinkError> {
-        link.send(&Welcome::Joined(id.number()))?;
         while !self.ended.load(Ordering::SeqCst) {
             let (grants, next) = self.accounts.settle(id);
             if !grants.is_empty() {
@@ -271,8 +290,10 @@ impl FrontEnd {
             let mut frame = link.receive(pause)?;
             while let Some(lease) = frame.map(|frame| frame.message()).transpose()? {
                 match lease {
-                    Lease::Renew => {
-                        self.registry.lock().renew(id, Instant::now());
+                    Lease::Renew { elsewhere } => {
+                        if self.registry.lock().renew(id, elsewhere, Instant::now()) {
+                            link.send(&Notice::Renewed)?;
+                        }
                     }
                     Lease::Drain => self.registry.lock().drain(id),
                     Lease::Spent(reports) => {
@@ -292,6 +313,13 @@ impl FrontEnd {
     }
 }
 
+/// A number that cannot be guessed, and is not 0.
+fn secret_number() -> Result<u64, getrandom::Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes).max(1))
+}
+
 /// A connection of a node that is lent to a session. It counts as a channel of the node until it is
 /// dropped.
 pub struct Chosen {
@@ -309,6 +337,11 @@ impl Chosen {
     /// Whether the node still renews its lease.
     pub fn is_alive(&self) -> bool {
         self.counted.front_end.is_member(self.id)
+    }
+
+    /// The node has broken the rules of the messages: it gets no new channels until it joins again.
+    pub fn distrust(&self) {
+        self.counted.front_end.registry.lock().drain(self.id);
     }
 
     /// Opens the account of a data channel.

@@ -1,9 +1,9 @@
 //! A front end and its data nodes.
 //!
-//! A node connects to the front end, proves that it has the join token, and holds a lease in the
-//! [`Registry`] as long as it renews it. It keeps a few connections ready ([`Link`]); the front end
-//! takes one for each session whose data a node is to move, and sends [`Order`]s over it. This
-//! crate has no knowledge of FTP, files or data connections: the server crate carries out the
+//! A node connects to each of its front ends, proves that it has the join token, and holds a lease
+//! in the [`Registry`] as long as it renews it. It keeps a few connections ready ([`Link`]); the
+//! front end takes one for each session whose data a node is to move, and sends [`Order`]s over it.
+//! This crate has no knowledge of FTP, files or data connections: the server crate carries out the
 //! orders.
 
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod accounts;
 mod front_end;
 mod link;
 mod member;
+mod membership;
 mod message;
 mod registry;
 mod token;
@@ -22,7 +23,8 @@ mod wake;
 pub use accounts::{ChannelPurse, OpenAccount};
 pub use front_end::{Chosen, FrontEnd};
 pub use link::{Frame, Link, LinkError};
-pub use member::{JoinFailure, Joined, Member, Registered, Serve, Spender};
+pub use member::{JoinFailure, Member, Serve};
+pub use membership::{Joined, Registered, SessionLease, Spender};
 pub use message::{
     ChannelOrder, FileOrder, GsiOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report, SendOrder,
     Sum, Transferred,

@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum length of a frame: some hundred thousand ranges.
 const LONGEST: usize = 32 << 20;
 const HEAD: usize = 5;
+/// The longest description of a message that is not understood, in characters.
+const MOST_TEXT: usize = 200;
 
 /// The reason why a link cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,8 @@ pub enum LinkError {
     Tls(String),
     #[error("the other side has sent a message that this version does not understand: {0}")]
     Message(String),
+    #[error("it has sent a report that cannot be true: {0}")]
+    False(String),
 }
 
 /// One unit of transfer on a link.
@@ -52,7 +56,9 @@ impl Frame {
     pub fn message<T: DeserializeOwned>(&self) -> Result<T, LinkError> {
         match self {
             Self::Message(text) => {
-                serde_json::from_slice(text).map_err(|error| LinkError::Message(error.to_string()))
+                // The text of the error may have words of the message in it, of any length.
+                serde_json::from_slice(text)
+                    .map_err(|error| LinkError::Message(error.to_string().chars().take(MOST_TEXT).collect()))
             }
             Self::Bytes(_) => Err(LinkError::Message("bytes out of turn".into())),
         }
@@ -69,7 +75,11 @@ pub struct Link {
 }
 
 impl Link {
-    pub(crate) fn connect(address: SocketAddr, token: &JoinToken) -> Result<Self, LinkError> {
+    /// Connects to a front end, and proves the token.
+    ///
+    /// # Errors
+    /// The front end cannot be reached, or does not have the token.
+    pub fn connect(address: SocketAddr, token: &JoinToken) -> Result<Self, LinkError> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         let handshake = token.key().connect().map_err(|error| LinkError::Tls(error.to_string()))?;
         Self::secured(stream, handshake)

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::registry::{Announcement, JoinError};
 
 /// The version of these messages. Front end and nodes need the same one.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// The version of a program of version `program`, with that of the messages.
 pub(crate) fn version(program: &str) -> String {
@@ -24,13 +24,15 @@ pub(crate) fn version(program: &str) -> String {
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Greeting {
     Join(Announcement),
-    /// The connection waits for the orders of a session. The number is that of the membership.
+    /// The connection waits for the orders of a session. The number is the one of
+    /// [`Welcome::Joined`].
     Ready(u64),
 }
 
 /// The answer to [`Greeting::Join`].
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Welcome {
+    /// The node is a member. The number is known to it alone, and is never 0.
     Joined(u64),
     Refused(JoinError),
 }
@@ -38,7 +40,10 @@ pub(crate) enum Welcome {
 /// A message of a member about its membership.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Lease {
-    Renew,
+    Renew {
+        /// The number of sessions of other front ends that the node serves.
+        elsewhere: u32,
+    },
     /// The node accepts no new channels, and leaves when its present ones are closed.
     Drain,
     /// The bytes that channels have spent of their grants, by the numbers of their accounts.
@@ -48,6 +53,8 @@ pub(crate) enum Lease {
 /// The message of the front end to a member.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Notice {
+    /// The answer to [`Lease::Renew`]: the node is still a member.
+    Renewed,
     /// Grants by the numbers of accounts.
     Grants(Vec<(u64, Grant)>),
     /// There are no such accounts any more.
@@ -225,6 +232,21 @@ pub enum Report {
     More,
     /// The transfer has ended. Everything that was stored has been reported.
     Ended(Result<Transferred, MoveFailure>),
+}
+
+impl Report {
+    /// The name of the message, for texts.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Listening(_) => "Listening",
+            Self::Done => "Done",
+            Self::Failed(_) => "Failed",
+            Self::Begun { .. } => "Begun",
+            Self::Moved { .. } => "Moved",
+            Self::More => "More",
+            Self::Ended(_) => "Ended",
+        }
+    }
 }
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -2,12 +2,14 @@
 //!
 //! A node is a member from [`Registry::join`] until it leaves or misses its renewals. A name
 //! belongs to one member at a time. [`Registry::choose`] gives a data channel to the nodes whose
-//! capacity, divided by the number of their channels including the new one, is the largest. A node
+//! capacity, divided by the number of their channels including the new one, is the largest; the
+//! channels that a node has for other front ends count as well. A node
 //! that drains keeps its channels and gets no new ones.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -17,20 +19,17 @@ pub const RENEWAL: Duration = Duration::from_secs(2);
 /// A node that has not renewed its lease for this time, which is three intervals, is no longer a
 /// member.
 pub const LEASE: Duration = Duration::from_secs(6);
+/// The capacities that are accepted, in bytes per second: none of these is a mistake for certain.
+const CAPACITIES: RangeInclusive<u64> = 1..=1_000_000_000_000_000;
+const LONGEST_NAME: usize = 64;
+/// The maximum number of addresses of a node.
+const MOST_ADDRESSES: usize = 64;
+/// The longest version that a refusal repeats, in characters.
+const LONGEST_VERSION: usize = 64;
 
 /// The number of a membership. A node that joins again gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u64);
-
-impl NodeId {
-    pub(crate) fn from_number(number: u64) -> Self {
-        Self(number)
-    }
-
-    pub(crate) fn number(self) -> u64 {
-        self.0
-    }
-}
 
 /// The description of a node, which it sends when it joins.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -52,6 +51,8 @@ pub struct Membership {
     pub draining: bool,
     /// The number of its channels.
     pub channels: u32,
+    /// The number of channels that it has for other front ends.
+    pub elsewhere: u32,
 }
 
 /// The reason why a node cannot join.
@@ -67,6 +68,29 @@ pub enum JoinError {
     Name(String),
     #[error("the node announces no address")]
     NoAddress,
+    #[error("the node announces {0} addresses, and at most {MOST_ADDRESSES} are accepted")]
+    Addresses(usize),
+    #[error("no client can connect to the address {0}, which the node announces")]
+    Address(IpAddr),
+    #[error(
+        "the node announces a capacity of {0} bytes per second, and at least {least} and at most {most} are accepted",
+        least = CAPACITIES.start(), most = CAPACITIES.end()
+    )]
+    Capacity(u64),
+}
+
+fn check_addresses(addresses: &[IpAddr]) -> Result<(), JoinError> {
+    if addresses.is_empty() {
+        return Err(JoinError::NoAddress);
+    }
+    if addresses.len() > MOST_ADDRESSES {
+        return Err(JoinError::Addresses(addresses.len()));
+    }
+    let nowhere = |ip: &&IpAddr| {
+        let ip = ip.to_canonical();
+        ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
+    };
+    addresses.iter().find(nowhere).map_or(Ok(()), |ip| Err(JoinError::Address(*ip)))
 }
 
 /// A member.
@@ -77,6 +101,7 @@ struct Entry {
     renewed: Instant,
     draining: bool,
     channels: u32,
+    elsewhere: u32,
 }
 
 /// The members.
@@ -99,14 +124,16 @@ impl Registry {
     /// Another node has the name, or the announcement is not acceptable.
     pub fn join(&mut self, node: Announcement, peer: SocketAddr, now: Instant) -> Result<NodeId, JoinError> {
         if node.version != self.version {
-            return Err(JoinError::Version { node: node.version, front_end: self.version.clone() });
+            let version = node.version.chars().take(LONGEST_VERSION).collect();
+            return Err(JoinError::Version { node: version, front_end: self.version.clone() });
         }
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if node.name.is_empty() || node.name.len() > 64 || !node.name.bytes().all(allowed) {
-            return Err(JoinError::Name(node.name));
+        if node.name.is_empty() || node.name.len() > LONGEST_NAME || !node.name.bytes().all(allowed) {
+            return Err(JoinError::Name(node.name.chars().take(LONGEST_NAME + 1).collect()));
         }
-        if node.addresses.is_empty() {
-            return Err(JoinError::NoAddress);
+        check_addresses(&node.addresses)?;
+        if !CAPACITIES.contains(&node.capacity) {
+            return Err(JoinError::Capacity(node.capacity));
         }
         self.expire(now);
         if let Some(other) = self.entries.values().find(|entry| entry.announcement.name == node.name) {
@@ -115,16 +142,18 @@ impl Registry {
         }
         self.last += 1;
         let id = NodeId(self.last);
-        let entry = Entry { announcement: node, peer, renewed: now, draining: false, channels: 0 };
+        let entry =
+            Entry { announcement: node, peer, renewed: now, draining: false, channels: 0, elsewhere: 0 };
         self.entries.insert(id, entry);
         Ok(id)
     }
 
-    /// Renews a lease. Returns `false` if it had expired; then the node has to join again.
-    pub fn renew(&mut self, id: NodeId, now: Instant) -> bool {
+    /// Renews a lease. The node has `elsewhere` channels of other front ends. Returns `false` if it
+    /// had expired; then the node has to join again.
+    pub fn renew(&mut self, id: NodeId, elsewhere: u32, now: Instant) -> bool {
         self.expire(now);
         let Some(entry) = self.entries.get_mut(&id) else { return false };
-        entry.renewed = now;
+        (entry.renewed, entry.elsewhere) = (now, elsewhere);
         true
     }
 
@@ -179,8 +208,8 @@ impl Registry {
             .filter_map(|(id, entry)| {
                 let address = entry.announcement.addresses.iter().copied().find(|ip| suits(*ip))?;
                 let own = u32::from(current.contains(id));
-                let free =
-                    entry.announcement.capacity / u64::from(entry.channels - own.min(entry.channels) + 1);
+                let others = u64::from(entry.channels.saturating_sub(own)) + u64::from(entry.elsewhere);
+                let free = entry.announcement.capacity / (others + 1);
                 Some((Reverse((free, own)), *id, address))
             })
             .collect();
@@ -207,6 +236,7 @@ impl Registry {
             announcement: entry.announcement.clone(),
             draining: entry.draining,
             channels: entry.channels,
+            elsewhere: entry.elsewhere,
         });
         members.collect()
     }
@@ -262,13 +292,13 @@ mod tests {
         let a = registry.join(node("a", 1), peer(), start).unwrap();
         let b = registry.join(node("b", 1), peer(), start).unwrap();
         for renewal in 1..=10 {
-            assert!(registry.renew(a, start + RENEWAL * renewal));
+            assert!(registry.renew(a, 0, start + RENEWAL * renewal));
             if renewal < 3 {
                 assert!(registry.is_member(b), "it has missed {renewal}");
             }
         }
         assert!(registry.is_member(a) && !registry.is_member(b));
-        assert!(!registry.renew(b, start + seconds(20)), "a stale node has to join again");
+        assert!(!registry.renew(b, 0, start + seconds(20)), "a stale node has to join again");
         let again = registry.join(node("b", 1), peer(), start + seconds(20)).unwrap();
         assert_ne!(again, b);
     }
@@ -282,7 +312,7 @@ mod tests {
         let second = registry.join(node("a", 1), peer(), start + LEASE).unwrap();
         assert!(registry.is_member(second) && !registry.is_member(first));
         // The stale node neither renews nor ends the membership of its successor.
-        assert!(!registry.renew(first, start + LEASE));
+        assert!(!registry.renew(first, 0, start + LEASE));
         assert_eq!(registry.leave(first), None);
         assert!(registry.is_member(second));
     }
@@ -300,6 +330,25 @@ mod tests {
         let nowhere = Announcement { addresses: Vec::new(), ..node("a", 1) };
         assert_eq!(registry.join(nowhere, peer(), now), Err(JoinError::NoAddress));
         assert!(registry.is_empty());
+    }
+
+    #[test]
+    fn node_with_absurd_capacity_or_address_is_refused() {
+        let (mut registry, now) = (Registry::new("1"), Instant::now());
+        for capacity in [0, 1_000_000_000_000_001, u64::MAX] {
+            assert_eq!(registry.join(node("a", capacity), peer(), now), Err(JoinError::Capacity(capacity)));
+        }
+        for address in ["0.0.0.0", "255.255.255.255", "224.0.0.1", "::", "ff02::1", "::ffff:0.0.0.0"] {
+            let address: IpAddr = address.parse().unwrap();
+            let announced = Announcement { addresses: vec![peer().ip(), address], ..node("a", 1) };
+            assert_eq!(registry.join(announced, peer(), now), Err(JoinError::Address(address)));
+        }
+        let everywhere = Announcement { addresses: vec![peer().ip(); 65], ..node("a", 1) };
+        assert_eq!(registry.join(everywhere, peer(), now), Err(JoinError::Addresses(65)));
+        assert!(registry.is_empty());
+        for (name, capacity) in [("a", 1), ("b", 1_000_000_000_000_000)] {
+            registry.join(node(name, capacity), peer(), now).unwrap();
+        }
     }
 
     #[test]
@@ -325,6 +374,25 @@ mod tests {
     }
 
     #[test]
+    fn channels_of_other_front_ends_count() {
+        let (mut registry, now) = (Registry::new("1"), Instant::now());
+        let [a, b] = ["a", "b"].map(|name| registry.join(node(name, 10), peer(), now).unwrap());
+        let chosen = |registry: &mut Registry| registry.choose(|_| true, &[], 1, now)[0].0;
+        assert_eq!(chosen(&mut registry), a);
+        assert!(registry.renew(a, 2, now));
+        assert_eq!(chosen(&mut registry), b);
+        registry.channel_opened(b);
+        registry.channel_opened(b);
+        assert!(registry.renew(a, 1, now));
+        assert_eq!(chosen(&mut registry), a);
+        // A node that reports more than there can be gets no channel before others.
+        assert!(registry.renew(a, u32::MAX, now));
+        registry.channel_opened(a);
+        assert_eq!(chosen(&mut registry), b);
+        assert_eq!(registry.members()[0].elsewhere, u32::MAX);
+    }
+
+    #[test]
     fn striped_channel_gets_as_many_nodes_as_there_are_up_to_the_limit() {
         let (mut registry, now) = (Registry::new("1"), Instant::now());
         let ids = [("a", 10), ("b", 30), ("c", 20)]
@@ -345,7 +413,7 @@ mod tests {
         registry.drain(a);
         assert_eq!(registry.choose(|_| true, &[a], 1, now), []);
         assert!(registry.is_member(a) && !registry.takes_channels(a));
-        assert!(registry.renew(a, now + RENEWAL));
+        assert!(registry.renew(a, 0, now + RENEWAL));
         assert_eq!(registry.leave(a).as_deref(), Some("a"));
     }
 }

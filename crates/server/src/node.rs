@@ -1,6 +1,6 @@
-//! A data node: a program that joins a front end and moves data in its place.
+//! A data node: a program that joins front ends and moves data in their place.
 //!
-//! Each session of the front end that needs the node has a link, and a thread that carries out its
+//! Each session of a front end that needs the node has a link, and a thread that carries out its
 //! orders one by one. Files are opened beneath the node's root as the user whom the front end
 //! names: programs with the join token are trusted with every file there.
 
@@ -17,7 +17,7 @@ use std::thread;
 use ropewalk_engine::{BufferBudget, Pool};
 use ropewalk_gsi::{GsiConf, GsiConfError, Places, TlsSettings};
 use ropewalk_layers::Registry;
-use ropewalk_nodes::{Announcement, JoinFailure, JoinToken, Joined, Member, Serve, TokenError};
+use ropewalk_nodes::{Announcement, JoinFailure, JoinToken, Joined, Member, Serve, SessionLease, TokenError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -28,15 +28,15 @@ use crate::privileges::confine_node;
 /// The settings of a data node.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
-    /// Host and port at which the front end accepts nodes.
-    pub front_end: String,
+    /// Hosts and ports at which the front ends accept nodes.
+    pub front_ends: Vec<String>,
     pub join_token_file: PathBuf,
-    /// The name, which no other node of the front end has.
+    /// The name, which no other node of the front ends has.
     pub name: String,
     /// The directory of the shared file system.
     pub root: PathBuf,
     /// The addresses for data connections. If there is none, it is the one from which the node
-    /// reaches the front end.
+    /// reaches each front end.
     pub addresses: Vec<IpAddr>,
     /// The rate of the network in bytes per second. The front end gives channels to nodes in
     /// proportion to it.
@@ -70,15 +70,15 @@ pub enum NodeError {
 impl NodeError {
     /// Whether the settings are wrong, and not the network.
     pub fn is_of_settings(&self) -> bool {
-        let join = matches!(self, Self::Join(JoinFailure::Address { .. }));
+        let join = matches!(self, Self::Join(JoinFailure::Address { .. } | JoinFailure::Twice(_)));
         join || matches!(self, Self::Token(_) | Self::Root { .. } | Self::GsiConf(_))
     }
 }
 
-/// A data node that has joined its front end.
+/// A data node that has joined one of its front ends at least.
 pub struct Node {
     member: Arc<Member>,
-    joined: Joined,
+    joined: Vec<Joined>,
     shared: Arc<Shared>,
 }
 
@@ -97,12 +97,11 @@ struct Shared {
 
 impl Node {
     /// Gives up all privileges that the process does not need, as
-    /// [`Server::confine`](crate::Server::confine) does, and joins the front end. The main thread
-    /// has to call it before other threads are made.
+    /// [`Server::confine`](crate::Server::confine) does, and joins the front ends. The main
+    /// thread has to call it before other threads are made.
     ///
     /// # Errors
-    /// The token or the root cannot be used, or the front end cannot be reached or refuses the
-    /// node.
+    /// The token or the root cannot be used, or no front end can be reached and accepts the node.
     pub fn join(settings: NodeSettings) -> Result<Self, NodeError> {
         let token = JoinToken::load(&settings.join_token_file)?;
         let stores = Stores::posix();
@@ -129,7 +128,7 @@ impl Node {
             capacity: settings.capacity,
         };
         confine_node(settings.data_ports)?;
-        let (member, joined) = Member::join(&settings.front_end, token, announcement)?;
+        let (member, joined) = Member::join(&settings.front_ends, token, announcement)?;
         Ok(Self { member, joined, shared })
     }
 
@@ -137,7 +136,7 @@ impl Node {
     /// do not.
     ///
     /// # Errors
-    /// The front end was lost, and refuses the node now; or signals cannot be handled.
+    /// The only front end was lost, and refuses the node now; or signals cannot be handled.
     pub fn run_with_signals(self) -> Result<(), NodeError> {
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(NodeError::Signals)?;
         let handle = signals.handle();
@@ -155,8 +154,8 @@ impl Node {
         let watcher =
             thread::Builder::new().name("signals".into()).spawn(wait).map_err(NodeError::Signals)?;
         let shared = self.shared;
-        let serve: Arc<Serve> = Arc::new(move |link, first, member: &Arc<Member>| {
-            orders::serve(&shared, link, first, member);
+        let serve: Arc<Serve> = Arc::new(move |link, first, lease: &SessionLease| {
+            orders::serve(&shared, link, first, lease);
         });
         let result = self.member.run(self.joined, &serve);
         handle.close();

@@ -150,7 +150,10 @@ fn node_row(node: NodeStatus) -> Vec<String> {
     vec![
         node.name,
         print::link_rate(node.capacity as f64),
-        node.channels.to_string(),
+        match node.elsewhere {
+            0 => node.channels.to_string(),
+            elsewhere => format!("{} + {elsewhere} of other front ends", node.channels),
+        },
         state.to_owned(),
         node.addresses.join(" "),
     ]

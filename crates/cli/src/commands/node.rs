@@ -12,24 +12,25 @@ use crate::units::{parse_rate, parse_size};
 
 #[derive(Clone, Debug, Args)]
 pub struct Node {
-    /// Host and port at which the front end accepts nodes (its --nodes-listen)
-    #[arg(long, value_name = "HOST:PORT")]
-    join: String,
-    /// The file with the secret that the front end and its nodes have in common
+    /// Host and port at which a front end accepts nodes (its --nodes-listen); can be repeated, once
+    /// for each front end
+    #[arg(long, value_name = "HOST:PORT", required = true)]
+    join: Vec<String>,
+    /// The file with the secret that front ends and nodes have in common
     #[arg(long, value_name = "FILE")]
     join_token_file: PathBuf,
-    /// The name of this node, which no other node of the front end may have [default: host name]
+    /// The name of this node, which no other node of its front ends may have [default: host name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The directory of the file system that front end and nodes share: the one that the front end
-    /// serves, or its nodes.root
+    /// The directory of the file system that front ends and nodes share: the one that the front
+    /// ends serve, or their nodes.root
     #[arg(long, value_name = "DIRECTORY")]
     root: PathBuf,
     /// An address of this host for data connections; can be repeated, for IPv4 and IPv6 [default:
-    /// the one from which the node reaches the front end]
+    /// the one from which the node reaches each front end]
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
-    /// The rate of this node's network. The front end gives transfers to its nodes in proportion
+    /// The rate of this node's network. Front ends give transfers to their nodes in proportion
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "10Gbit/s")]
     capacity: u64,
     /// Ports for passive data connections, for firewalls
@@ -57,7 +58,7 @@ impl Node {
         let name =
             self.name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         let settings = NodeSettings {
-            front_end: self.join,
+            front_ends: self.join,
             join_token_file: self.join_token_file,
             name: name.clone(),
             root: self.root,

@@ -144,6 +144,7 @@ fn nodes(scheduler: &Scheduler) -> std::result::Result<Vec<Answer>, String> {
             addresses: member.announcement.addresses.iter().map(ToString::to_string).collect(),
             capacity: member.announcement.capacity,
             channels: member.channels,
+            elsewhere: member.elsewhere,
             draining: member.draining,
         })
     });

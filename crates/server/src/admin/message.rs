@@ -79,6 +79,9 @@ pub struct NodeStatus {
     /// Bytes per second.
     pub capacity: u64,
     pub channels: u32,
+    /// The channels that it has for other front ends.
+    #[serde(default)]
+    pub elsewhere: u32,
     /// It gets no new channels.
     pub draining: bool,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::GrantedRate;
 use ropewalk_limits::{Grant, Spent};
-use ropewalk_nodes::{Member, Registered, Spender};
+use ropewalk_nodes::{Registered, SessionLease, Spender};
 
 pub(super) struct Grants {
     rate: Arc<GrantedRate>,
@@ -15,10 +15,9 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    pub(super) fn new(member: &Arc<Member>, account: u64) -> Self {
-        let waking = Arc::clone(member);
-        let rate = Arc::new(GrantedRate::new(move || waking.wake()));
-        let registered = member.register(account, Arc::new(OfAccount(Arc::clone(&rate))));
+    pub(super) fn new(lease: &SessionLease, account: u64) -> Self {
+        let rate = Arc::new(GrantedRate::new(lease.waking()));
+        let registered = lease.register(account, Arc::new(OfAccount(Arc::clone(&rate))));
         Self { rate, registered }
     }
 

@@ -1,8 +1,8 @@
 //! The link during a transfer.
 //!
 //! The thread of the session is the only one that uses it. The threads of the streams leave what
-//! they have stored in [`Stored`], which the next report takes along. An order to abort, or a link
-//! that breaks, ends the transfer.
+//! they have stored in [`Stored`], which the next report takes along. An order to abort, a link
+//! that breaks, or the end of the lease ends the transfer.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ropewalk_engine::{Attendant, Parallelism, Progress};
-use ropewalk_nodes::{Frame, Link, LinkError, MoveFailure, Order, Report, Sum, Transferred};
+use ropewalk_nodes::{Frame, Link, LinkError, MoveFailure, Order, Report, SessionLease, Sum, Transferred};
 use ropewalk_storage::WriteHandle;
 
 /// The least time between two reports.
@@ -27,6 +27,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Line<'l> {
     link: &'l mut Link,
     parallelism: Parallelism,
+    lease: &'l SessionLease,
     /// Bytes to send that have come.
     bytes: VecDeque<Vec<u8>>,
     /// They have ended, and were all that there are.
@@ -37,10 +38,11 @@ pub(super) struct Line<'l> {
 }
 
 impl<'l> Line<'l> {
-    pub(super) fn new(link: &'l mut Link, parallelism: Parallelism) -> Self {
+    pub(super) fn new(link: &'l mut Link, parallelism: Parallelism, lease: &'l SessionLease) -> Self {
         Self {
             link,
             parallelism,
+            lease,
             bytes: VecDeque::new(),
             complete: None,
             asked: false,
@@ -71,6 +73,10 @@ impl<'l> Line<'l> {
 
     /// Takes the frames that are there, after waiting for at most this time for the first.
     fn take(&mut self, mut timeout: Duration) -> ControlFlow<()> {
+        if !self.lease.is_valid() {
+            let text = "the lease at the front end has ended";
+            return self.fail(io::Error::new(ErrorKind::TimedOut, text).into());
+        }
         loop {
             match self.link.receive(timeout) {
                 Ok(Some(Frame::Bytes(bytes))) => self.bytes.push_back(bytes),

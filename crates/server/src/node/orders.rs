@@ -10,8 +10,8 @@ use ropewalk_engine::{ChannelSettings, DataChannel};
 use ropewalk_gsi::{Expected, Identity, Trust, dcsc};
 use ropewalk_layers::{GsiLayer, KeyLayer, Layer, Level, Policy, SessionSecurity, Stack, StackBuilder};
 use ropewalk_nodes::{
-    ChannelOrder, Frame, GsiOrder, Link, LinkError, Member, MoveFailure, Order, ReceiveOrder, Report,
-    SendOrder,
+    ChannelOrder, Frame, GsiOrder, Link, LinkError, MoveFailure, Order, ReceiveOrder, Report, SendOrder,
+    SessionLease,
 };
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::stack::StackSpec;
@@ -26,16 +26,16 @@ use super::transfer;
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Carries out the orders that come over `link`, of which `first` is one, until the front end
-/// closes it or the node drains.
-pub(super) fn serve(shared: &Arc<Shared>, link: Link, first: Frame, member: &Arc<Member>) {
+/// closes it, its lease ends, or the node drains.
+pub(super) fn serve(shared: &Arc<Shared>, link: Link, first: Frame, lease: &SessionLease) {
     ropewalk_storage::thread_starts();
     let peer = link.peer();
-    let mut session = Session { shared, member, link, channel: None };
+    let mut session = Session { shared, lease, link, channel: None };
     let mut next = Some(first);
     let result = loop {
         let frame = match next.take() {
             Some(frame) => frame,
-            None if member.is_draining() => break Ok(()),
+            None if lease.is_draining() || !lease.is_valid() => break Ok(()),
             None => match session.link.receive(LOOK) {
                 Ok(frame) => {
                     next = frame;
@@ -56,7 +56,7 @@ pub(super) fn serve(shared: &Arc<Shared>, link: Link, first: Frame, member: &Arc
 
 struct Session<'s> {
     shared: &'s Arc<Shared>,
-    member: &'s Arc<Member>,
+    lease: &'s SessionLease,
     link: Link,
     channel: Option<GrantedChannel>,
 }
@@ -109,7 +109,7 @@ impl Session<'_> {
             let failure = MoveFailure::Connection("there is no data channel".into());
             return self.link.send(&Report::Ended(Err(failure)));
         };
-        let line = RefCell::new(Line::new(&mut self.link, channel.parallelism()));
+        let line = RefCell::new(Line::new(&mut self.link, channel.parallelism(), self.lease));
         if let Order::Send(SendOrder { moves, .. })
         | Order::SendBytes(moves)
         | Order::Receive(ReceiveOrder { moves, .. }) = &order
@@ -145,7 +145,7 @@ impl Session<'_> {
             .local_addr()
             .and_then(|bound| bound.socket())
             .map_err(|error| MoveFailure::Connection(error.to_string()))?;
-        let grants = Grants::new(self.member, order.account);
+        let grants = Grants::new(self.lease, order.account);
         let mut settings = settings(order, options, &grants);
         settings.only_from = order.only_from;
         let (pool, budget) = (Arc::clone(&self.shared.streams), Arc::clone(&self.shared.budget));
@@ -162,7 +162,7 @@ impl Session<'_> {
         let stack = self.stack(order)?;
         let mut options = options(order, None);
         stack.apply_protocol(&mut options);
-        let grants = Grants::new(self.member, order.account);
+        let grants = Grants::new(self.lease, order.account);
         let settings = settings(order, options, &grants);
         let (pool, budget) = (Arc::clone(&self.shared.streams), Arc::clone(&self.shared.budget));
         let mut channel = DataChannel::active(stack.driver, addresses, settings, pool, budget);
