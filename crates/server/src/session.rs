@@ -12,4 +12,5 @@ mod follow;
 pub(crate) mod job;
 pub(crate) mod login_audit;
 pub(crate) mod node_channel;
+mod node_claims;
 pub(crate) mod striped_channel;

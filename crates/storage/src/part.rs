@@ -355,7 +355,7 @@ impl Upload for PartFile {
         }
         {
             let mut state = self.state();
-            state.recorded += range.end - range.start;
+            state.recorded = state.recorded.saturating_add(range.end - range.start);
             state.present.insert(range.clone());
             if state.present.count() > MOST_RANGES {
                 return Err(Error::new(ErrorKind::Unsupported, "write", self.names.shown().as_bytes())

@@ -7,6 +7,7 @@
 use std::thread;
 use std::time::Instant;
 
+use bstr::ByteSlice as _;
 use ropewalk_engine::{Progress, ReceiveJob, Received, Stage};
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::error_class::ErrorClass;
@@ -205,10 +206,34 @@ fn receive_file(
     drop(receive);
     match result {
         Ok(received) => finish(job, transfer, &place, &plan, destination, &received, sum),
+        Err(failure) if channel.data.is_doubtful() => {
+            discard_reported(job, transfer, destination);
+            Err(failure)
+        }
         Err(failure) => {
             destination.abandon(progress.bytes() == 0, few);
             Err(failure)
         }
+    }
+}
+
+/// Discards an upload of which ranges may be recorded that are not there, so that no client resumes
+/// it.
+fn discard_reported(job: &Job<'_>, transfer: &Transfer, destination: Destination) {
+    let place = transfer.path.as_bytes().as_bstr();
+    tracing::warn!(session = job.context.id, path = ?place, "an upload with reports that cannot be true is removed");
+    match destination {
+        Destination::Ranges(upload) => {
+            if let Err(error) = upload.discard() {
+                tracing::warn!(%error, "the upload cannot be removed");
+            }
+            drop(upload);
+            // A transfer of another session may still write to it; what it writes gets no name.
+            if let Some(active) = transfer.upload.as_ref().and_then(|id| uploads::active(job, id).ok()) {
+                drop(active.end());
+            }
+        }
+        destination => destination.discard(),
     }
 }
 

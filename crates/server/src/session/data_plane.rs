@@ -56,6 +56,11 @@ pub(crate) trait DataPlane: Send {
         attendant: &mut dyn Attendant,
         progress: &Progress,
     ) -> Result<Received, Failure>;
+    /// Whether data that was reported as received may be missing, because a node has contradicted
+    /// itself.
+    fn is_doubtful(&self) -> bool {
+        false
+    }
     /// Closes connections of earlier transfers, at once or with the returned value.
     fn discard(&mut self) -> Option<Discarded>;
     /// Ends the channel, and returns the nodes that it was on.

@@ -15,10 +15,15 @@ use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::node_channel::{NodeChannel, failure_of};
+use super::node_claims::Claims;
 use crate::failure::io_failure;
 
 /// A node that says nothing for this time during a transfer is gone: it reports every second.
 const SILENCE: Duration = Duration::from_secs(8);
+/// A node that has got the order to break off has to end its part within this time.
+const BREAKING_OFF: Duration = Duration::from_secs(10);
+/// A node may send reports faster than they are taken: after this number it is the turn of others.
+const MOST_REPORTS: usize = 64;
 /// How often the client is looked at, and leases and streams.
 const TICK: Duration = Duration::from_millis(100);
 /// Bytes of a listing that are sent at a time.
@@ -43,11 +48,12 @@ struct Part {
     waiting_ns: [u64; 5],
     /// The node wants more of the source.
     wanted: bool,
-    /// The node has got the order to break off.
-    aborted: bool,
+    /// The time at which the node got the order to break off.
+    aborted: Option<Instant>,
     /// The node has ended its part, or is lost.
     over: bool,
     transferred: Option<Transferred>,
+    claims: Claims,
 }
 
 /// A transfer in progress.
@@ -72,20 +78,22 @@ impl<'f> Follow<'f> {
         ends: &mut Ends<'_>,
     ) -> Result<Vec<Transferred>, Failure> {
         let now = Instant::now();
-        let part = || Part {
+        let part = |order| Part {
             heard: now,
             bytes: 0,
             streams: 0,
             waiting_ns: [0; 5],
             wanted: false,
-            aborted: false,
+            aborted: None,
             over: false,
             transferred: None,
+            claims: Claims::new(order),
         };
-        let (streams, parts) = (parallelism.get(), nodes.iter().map(|_| part()).collect());
+        let (streams, parts) = (parallelism.get(), orders.iter().map(part).collect());
         let mut follow = Self { nodes, parallelism, streams, parts, looked: now, begun: false, ended: None };
         for (at, order) in orders.iter().enumerate() {
             follow.nodes[at].cached = 0;
+            (follow.nodes[at].is_doubtful, follow.nodes[at].stored_end) = (false, 0);
             follow.send(at, order);
         }
         follow.follow(ends)
@@ -143,7 +151,8 @@ impl<'f> Follow<'f> {
         }
         for at in 0..self.parts.len() {
             let part = &mut self.parts[at];
-            if !part.over && !std::mem::replace(&mut part.aborted, true) {
+            if !part.over && part.aborted.is_none() {
+                part.aborted = Some(Instant::now());
                 self.send(at, &Order::Abort);
             }
         }
@@ -151,7 +160,7 @@ impl<'f> Follow<'f> {
 
     /// Takes the reports of a node that have come. An error means that the node is lost.
     fn hear(&mut self, at: usize, ends: &mut Ends<'_>) -> Result<(), Failure> {
-        loop {
+        for _ in 0..MOST_REPORTS {
             let node = &mut self.nodes[at];
             let Some(frame) = node.chosen.link.ready().map_err(|error| node.lost(&error))? else {
                 return Ok(());
@@ -167,13 +176,18 @@ impl<'f> Follow<'f> {
                 }
                 Report::Moved { bytes, streams, waiting_ns, stored } => {
                     for sum in stored {
+                        let claimed = self.parts[at].claims.stored(&sum);
+                        let node = &mut self.nodes[at];
+                        claimed.map_err(|text| node.contradicts(&text))?;
+                        node.stored_end = node.stored_end.max(sum.end);
                         // Later ranges are stored as well, and need not be sent again.
                         if let Err(failure) = (ends.stored)(sum) {
                             self.end(failure);
                         }
                     }
                     let part = &mut self.parts[at];
-                    (part.bytes, part.streams, part.waiting_ns) = (bytes, streams, waiting_ns);
+                    (part.bytes, part.waiting_ns) = (bytes, waiting_ns);
+                    part.streams = Claims::streams(streams);
                     self.report(ends.progress);
                 }
                 Report::More => self.parts[at].wanted = true,
@@ -181,6 +195,8 @@ impl<'f> Follow<'f> {
                     self.parts[at].over = true;
                     match result {
                         Ok(transferred) => {
+                            let claims = &self.parts[at].claims;
+                            claims.ended(&transferred).map_err(|text| node.contradicts(&text))?;
                             node.cached = transferred.cached;
                             self.parts[at].transferred = Some(transferred);
                         }
@@ -191,6 +207,7 @@ impl<'f> Follow<'f> {
                 other => return Err(node.out_of_turn(&other)),
             }
         }
+        Ok(())
     }
 
     fn report(&self, progress: &Progress) {
@@ -216,6 +233,9 @@ impl<'f> Follow<'f> {
             }
             if silence >= SILENCE {
                 let failure = node.late(format!("it has said nothing for {} s", silence.as_secs()));
+                self.lose(at, failure);
+            } else if part.aborted.is_some_and(|aborted| aborted.elapsed() >= BREAKING_OFF) {
+                let failure = node.late("it does not break the transfer off".into());
                 self.lose(at, failure);
             } else if self.ended.is_none() && !node.chosen.is_alive() {
                 let failure = node.late("its lease has run out".into());
@@ -284,6 +304,7 @@ impl<'f> Follow<'f> {
             }
         };
         self.parts[at].wanted = false;
+        self.parts[at].claims.give(count);
         let node = &mut self.nodes[at];
         let sent = match count {
             0 => node.chosen.link.send(&Order::BytesEnd { complete: true }),
@@ -297,7 +318,7 @@ impl<'f> Follow<'f> {
 
     fn source_failed(&mut self, at: usize, error: io::Error) {
         self.end(io_failure(error));
-        self.parts[at].aborted = true;
+        self.parts[at].aborted = Some(Instant::now());
         self.send(at, &Order::BytesEnd { complete: false });
     }
 }

@@ -15,6 +15,8 @@ use ropewalk_protocol::server::Failure;
 
 /// The answer to an order that makes no data connection.
 const ANSWER: Duration = Duration::from_secs(10);
+/// The longest text of a node that clients get, in characters.
+const MOST_TEXT: usize = 1000;
 
 pub(crate) struct NodeChannel {
     pub(super) chosen: Chosen,
@@ -22,6 +24,11 @@ pub(crate) struct NodeChannel {
     pub(super) account: OpenAccount,
     /// Connections that the node keeps for the next transfer.
     pub(super) cached: usize,
+    /// The node has made a report that cannot be true, so what it has reported as stored may not be
+    /// there.
+    pub(super) is_doubtful: bool,
+    /// The end of the last range of the file that the node has reported as stored.
+    pub(super) stored_end: u64,
 }
 
 impl NodeChannel {
@@ -34,6 +41,10 @@ impl NodeChannel {
         let (mut made, channel) = Self::new(chosen, channel, purse);
         let address = made.chosen.address;
         match made.ask(&Order::Listen { address, channel })? {
+            // No client can connect to the port 0.
+            Report::Listening(bound) if bound.port() == 0 => {
+                Err(made.contradicts("it reports that it listens at port 0"))
+            }
             Report::Listening(bound) => Ok((made, SocketAddr::new(address, bound.port()))),
             other => Err(made.out_of_turn(&other)),
         }
@@ -56,7 +67,7 @@ impl NodeChannel {
     fn new(chosen: Chosen, channel: ChannelOrder, purse: ChannelPurse) -> (Self, Box<ChannelOrder>) {
         let account = chosen.open_account(purse);
         let channel = ChannelOrder { account: account.number(), ..channel };
-        (Self { chosen, account, cached: 0 }, Box::new(channel))
+        (Self { chosen, account, cached: 0, is_doubtful: false, stored_end: 0 }, Box::new(channel))
     }
 
     fn ask(&mut self, order: &Order) -> Result<Report, Failure> {
@@ -85,12 +96,25 @@ impl NodeChannel {
     pub(super) fn lost(&mut self, error: &LinkError) -> Failure {
         self.chosen.broken = true;
         self.cached = 0;
+        if matches!(error, LinkError::Message(_) | LinkError::False(_)) {
+            self.chosen.distrust();
+            tracing::error!(
+                node = self.chosen.name, %error,
+                "a data node breaks the rules, and gets no new channels until it joins again"
+            );
+        }
         tracing::warn!(node = self.chosen.name, %error, "a data node is lost");
         Failure::DataBroken(format!("the data node {} is lost: {error}", self.chosen.name))
     }
 
     pub(super) fn out_of_turn(&mut self, report: &Report) -> Failure {
-        self.lost(&LinkError::Message(format!("{report:?} out of turn")))
+        self.lost(&LinkError::Message(format!("{} out of turn", report.kind())))
+    }
+
+    /// The node is lost because it has made a report that cannot be true; `text` says which.
+    pub(super) fn contradicts(&mut self, text: &str) -> Failure {
+        self.is_doubtful = true;
+        self.lost(&LinkError::False(text.to_owned()))
     }
 
     /// The node is lost because it missed a time limit.
@@ -101,10 +125,18 @@ impl NodeChannel {
 
 pub(super) fn failure_of(failure: MoveFailure) -> Failure {
     match failure {
-        MoveFailure::System { errno, action } => Failure::System { errno, action },
-        MoveFailure::Connection(text) => Failure::DataConnection(text),
-        MoveFailure::Broken(text) => Failure::DataBroken(text),
-        MoveFailure::Refused(text) => Failure::Refused { code: 553, text },
+        MoveFailure::System { errno, action } => Failure::System { errno, action: short(action) },
+        MoveFailure::Connection(text) => Failure::DataConnection(short(text)),
+        MoveFailure::Broken(text) => Failure::DataBroken(short(text)),
+        MoveFailure::Refused(text) => Failure::Refused { code: 553, text: short(text) },
         MoveFailure::Aborted => Failure::Aborted,
+    }
+}
+
+/// A text of a node becomes part of a reply.
+fn short(text: String) -> String {
+    match text.char_indices().nth(MOST_TEXT) {
+        Some((end, _)) => text[..end].to_owned(),
+        None => text,
     }
 }

@@ -20,9 +20,11 @@ use ropewalk_protocol::stripes;
 use ropewalk_storage::checksum::Pieces;
 use ropewalk_storage::{DiskFile, Identity, Kind, Metadata};
 use ropewalk_transport::FlowMarking;
+use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::follow::{Ends, Follow};
 use super::node_channel::NodeChannel;
+use super::node_claims::Claims;
 use crate::config::Fsync;
 use crate::failure::{failure, transfer_failure};
 use crate::host::nodes::Nodes;
@@ -108,6 +110,32 @@ impl StripedChannel {
         shares
     }
 
+    /// Fails if the file ends before the last byte that nodes have reported: it was stored
+    /// elsewhere, or not at all.
+    fn check_size(&mut self, job: &ReceiveJob<'_>, end: u64) -> Result<(), Failure> {
+        // Zeros at the end of a sparse file are not written.
+        if job.sparse {
+            return Ok(());
+        }
+        let Some(file) = job.sink.disk().and_then(DiskFile::named_descriptor) else { return Ok(()) };
+        // A network file system may remember the size that the file had when it was opened.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let size = match statx(file, c"", flags, StatxFlags::SIZE) {
+            Ok(found) => found.stx_size,
+            Err(_) => job.sink.metadata().map_err(failure)?.size,
+        };
+        if size >= end {
+            return Ok(());
+        }
+        let mut failed = Ok(());
+        for node in self.nodes.iter_mut().filter(|node| node.stored_end > size) {
+            let end = node.stored_end;
+            let text = format!("it reports bytes up to {end} as stored, and the file has {size}");
+            failed = Err(node.contradicts(&text));
+        }
+        failed
+    }
+
     fn transfer(&mut self, orders: &[Order], mut ends: Ends<'_>) -> Result<Vec<Transferred>, Failure> {
         Follow::run(&mut self.nodes, orders, &self.parallelism, &mut ends)
     }
@@ -119,7 +147,7 @@ impl DataPlane for StripedChannel {
     }
 
     fn cached(&self) -> usize {
-        self.nodes.iter().map(|node| node.cached).sum()
+        self.nodes.iter().fold(0, |sum, node| sum.saturating_add(node.cached))
     }
 
     fn parallelism(&self) -> Parallelism {
@@ -240,7 +268,12 @@ impl DataPlane for StripedChannel {
         let parts =
             self.transfer(&orders, Ends { attendant, progress, stored: &mut stored, source: None })?;
         let ranges = progress.received();
+        self.check_size(job, ranges.end())?;
         Ok(Received { bytes: bytes(&parts), streams: streams(&parts), ranges, pieces })
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.nodes.iter().any(|node| node.is_doubtful)
     }
 
     fn discard(&mut self) -> Option<Discarded> {
@@ -256,11 +289,11 @@ impl DataPlane for StripedChannel {
 }
 
 fn bytes(parts: &[Transferred]) -> u64 {
-    parts.iter().map(|part| part.bytes).sum()
+    parts.iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
 }
 
 fn streams(parts: &[Transferred]) -> u32 {
-    parts.iter().map(|part| part.streams).sum()
+    parts.iter().fold(0, |sum, part| sum.saturating_add(Claims::streams(part.streams)))
 }
 
 fn name(algorithm: Option<ChecksumAlgorithm>) -> Option<String> {

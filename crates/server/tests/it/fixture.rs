@@ -17,6 +17,8 @@ use crate::measurements::Profiler;
 pub(crate) struct Fixture {
     pub(crate) directory: TempDir,
     pub(crate) address: SocketAddr,
+    /// Where data nodes join, if the server is a front end.
+    pub(crate) nodes: Option<SocketAddr>,
     pub(crate) handle: ServerHandle,
     thread: Option<JoinHandle<()>>,
 }
@@ -66,9 +68,9 @@ impl Fixture {
         let mut config = config(&root);
         change(&mut config, directory.path());
         let server = bind(config).unwrap();
-        let (address, handle) = (server.local_addrs()[0], server.handle());
+        let (address, nodes, handle) = (server.local_addrs()[0], server.nodes_addr(), server.handle());
         let thread = std::thread::spawn(move || server.run().unwrap());
-        Self { directory, address, handle, thread: Some(thread) }
+        Self { directory, address, nodes, handle, thread: Some(thread) }
     }
 
     pub(crate) fn root(&self) -> PathBuf {

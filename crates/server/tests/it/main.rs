@@ -9,6 +9,8 @@ mod certificate;
 mod checksums;
 mod client;
 mod drain;
+mod false_node;
+mod false_nodes;
 mod fixture;
 mod in_place;
 mod limits;
