@@ -2,9 +2,11 @@
 //! the result. Files are begun and committed by the front end.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use ropewalk_engine::{DataChannel, Progress, ReceiveJob, SendJob};
+use ropewalk_engine::{Attendant as _, DataChannel, Progress, ReceiveJob, SendJob};
 use ropewalk_nodes::{FileOrder, MoveFailure, MoveOrder, ReceiveOrder, SendOrder, Sum, Transferred};
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
@@ -17,6 +19,9 @@ use super::Shared;
 use super::line::{Line, Reporter, Source, Stored};
 use crate::failure::{failure, transfer_failure};
 use crate::host::stores::{Credential, StoreLogin};
+
+/// How often the front end gets a report while the node brings data to the file server.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Sends ranges of a file.
 pub(super) fn send(
@@ -87,12 +92,39 @@ pub(super) fn receive(
     };
     let (mut reporter, progress) = (reporter(line, Some(&stored))?, Progress::new());
     let received = channel.receive(&job, &mut reporter, &progress);
-    confirm(&*sink, order.sync_end).map_err(store_failure)?;
+    let confirmed = meanwhile(PAUSE, &|| confirm(&*sink, order.sync_end), &mut || {
+        // A link that is broken shows at the end.
+        let _ = reporter.tick(&progress);
+    });
+    confirmed.map_err(store_failure)?;
     // Ranges count for a restart even if the transfer has failed.
     let _ = reporter.report(&progress).map_err(store_failure)?;
     let received = received.map_err(|error| move_failure(transfer_failure(error)))?;
     let (bytes, streams) = (received.bytes, received.streams);
     Ok(Transferred { bytes, streams, cached: channel.cached(), sums: Vec::new() })
+}
+
+/// Runs `work`, which may take long, on another thread, and `tick` after each `pause` until it is
+/// done: the front end takes a node that reports nothing for lost.
+fn meanwhile<T: Send>(pause: Duration, work: &(dyn Fn() -> T + Sync), tick: &mut dyn FnMut()) -> T {
+    thread::scope(|scope| {
+        let (sender, result) = mpsc::channel();
+        let spawned = thread::Builder::new().name("confirm".into()).spawn_scoped(scope, move || {
+            // It is received, unless the other thread has panicked.
+            let _ = sender.send(work());
+        });
+        if spawned.is_err() {
+            return work();
+        }
+        loop {
+            match result.recv_timeout(pause) {
+                Ok(value) => return value,
+                Err(mpsc::RecvTimeoutError::Timeout) => tick(),
+                // It has panicked, and so does the scope.
+                Err(mpsc::RecvTimeoutError::Disconnected) => return work(),
+            }
+        }
+    })
 }
 
 /// Hands everything over to the file server, so that the front end finds it.
@@ -174,5 +206,24 @@ fn move_failure(failure: Failure) -> MoveFailure {
         Failure::DataBroken(text) => MoveFailure::Broken(text),
         Failure::Aborted => MoveFailure::Aborted,
         other => MoveFailure::Refused(format!("The data node cannot move this file: {other:?}.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn front_end_gets_reports_while_a_node_syncs() {
+        let (sender, receiver) = mpsc::channel();
+        let receiver = Mutex::new(receiver);
+        // The work takes until three reports were made.
+        let work = || (0..3).map(|_| receiver.lock().unwrap().recv().unwrap()).sum::<u32>();
+        let sum = meanwhile(Duration::from_millis(1), &work, &mut || sender.send(7).unwrap());
+        assert_eq!(sum, 21);
+        assert_eq!(meanwhile(Duration::from_secs(60), &|| 5, &mut || unreachable!()), 5);
     }
 }
