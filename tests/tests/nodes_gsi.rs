@@ -5,8 +5,9 @@
 use std::fs;
 use std::path::Path;
 
+use ropewalk_gsi::ca;
 use ropewalk_tests::files::{ensure_same, write_random};
-use ropewalk_tests::grid::{LIMIT, Served, Site};
+use ropewalk_tests::grid::{LIMIT, Served, Site, account};
 use ropewalk_tests::nodes::write_token;
 use ropewalk_tests::peers;
 use ropewalk_tests::process::{self, Program, run};
@@ -22,10 +23,13 @@ struct FrontEnd {
 
 impl FrontEnd {
     fn new() -> Self {
-        let site = Site::new().unwrap();
+        Self::of(Site::new().unwrap(), &[])
+    }
+
+    fn of(site: Site, environment: &[(&str, &Path)]) -> Self {
         write_token(&site.path("token"), 'a');
         let nodes = "[nodes]\nlisten = '127.0.0.1:0'\njoin_token_file = 'token'\n";
-        let served = site.serve(nodes, &[]).unwrap();
+        let served = site.serve(nodes, environment).unwrap();
         let joins = |line: &str| line.strip_prefix("Nodes join at ").map(str::to_owned);
         let join = served.program.wait_for_line(LIMIT, joins).unwrap();
         write_random(&site.path("original"), SIZE, 5).unwrap();
@@ -127,6 +131,48 @@ fn programs_of_gct_move_protected_data_with_nodes() {
         ["f", "g", "h"].iter().for_each(|name| front.is_original(&front.site.path("root").join(name)));
     }
     assert!(front.channels() >= before + 16, "{}", front.served.program.log());
+}
+
+/// The front end trusts an authority that is in no directory, neither there nor at the node.
+#[test]
+fn further_authorities_of_front_end_hold_on_nodes() {
+    let (site, elsewhere) = (Site::new().unwrap(), Site::named("/O=Elsewhere").unwrap());
+    let mapped = ca::gridmap_line(&elsewhere.identity(), &[&account().unwrap()]);
+    fs::write(site.path("gridmap"), mapped).unwrap();
+    let pem = fs::read_to_string(elsewhere.path("ropewalk-ca/cacert.pem")).unwrap();
+    // Its user trusts the host certificate of the front end.
+    elsewhere.trust(&site).unwrap();
+    let original = elsewhere.path("original");
+    write_random(&original, SIZE, 6).unwrap();
+    let copy = |front: &FrontEnd, options: &[&str]| {
+        let (back, there) = (elsewhere.path("back"), front.site.path("root/f"));
+        for (from, to, result) in
+            [(local(&original), front.url("f"), &there), (front.url("f"), local(&back), &back)]
+        {
+            elsewhere.cp(&[options, &["--retries", "0"]].concat(), &from, &to).unwrap().succeeded().unwrap();
+            ensure_same(&original, result).unwrap();
+        }
+        [there, back].iter().for_each(|path| fs::remove_file(path).unwrap());
+    };
+    let front = FrontEnd::of(site, &[("GLOBUS_GFS_EXTRA_CA_CERTS", Path::new(&pem))]);
+    let all = [
+        &["-p", "2"][..],
+        &["-p", "2", "--data-protection", "private"],
+        &["--mode", "stream", "--data-protection", "safe"],
+        &["-p", "2", "--data-credential", "auto", "--data-protection", "private"],
+    ];
+    for options in all {
+        copy(&front, options);
+    }
+    assert_eq!(front.channels(), 0, "there is no node yet");
+    let _nodes = [front.node("a", "certificates"), front.node("b", "certificates")];
+    let mut before = 0;
+    for options in all {
+        copy(&front, options);
+        let channels = front.channels();
+        assert!(channels >= before + 2, "{options:?}: {}", front.served.program.log());
+        before = channels;
+    }
 }
 
 #[test]

@@ -86,6 +86,15 @@ impl Trust {
         Ok(self.with_anchors(X509::stack_from_pem(pem)?))
     }
 
+    /// The certificates of [`Trust::with_anchors`] as PEM text.
+    ///
+    /// # Errors
+    /// OpenSSL has no memory.
+    pub fn anchors_pem(&self) -> Result<Vec<u8>, openssl::error::ErrorStack> {
+        let texts = self.anchors.iter().map(|anchor| anchor.to_pem()).collect::<Result<Vec<_>, _>>()?;
+        Ok(texts.concat())
+    }
+
     /// Whether MD5 signatures are accepted, as old authorities make them.
     pub fn allow_md5(mut self, allow: bool) -> Self {
         self.allow_md5 = allow;

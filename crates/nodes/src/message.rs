@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::registry::{Announcement, JoinError};
 
 /// The version of these messages. Front end and nodes need the same one.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 
 /// The version of a program of version `program`, with that of the messages.
 pub(crate) fn version(program: &str) -> String {
@@ -133,6 +133,9 @@ pub struct GsiOrder {
     pub protected: bool,
     /// The authorities in the credential itself are trusted as well (DCSC).
     pub own_authorities: bool,
+    /// The certificates that the front end trusts besides its directory, as PEM text
+    /// (`GLOBUS_GFS_EXTRA_CA_CERTS`).
+    pub further_authorities: String,
 }
 
 /// Omits the data key, which must not get into a log.

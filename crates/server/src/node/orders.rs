@@ -172,8 +172,8 @@ impl Session<'_> {
 
     /// The layer with the credential of a session of the front end.
     fn gsi(&self, order: &GsiOrder) -> Result<GsiLayer, String> {
-        let authorities = &self.shared.authorities;
-        if !authorities.is_dir() && !order.own_authorities {
+        let (authorities, further) = (&self.shared.authorities, &order.further_authorities);
+        if !authorities.is_dir() && !order.own_authorities && further.is_empty() {
             return Err(format!(
                 "data connections with certificates need trusted authorities at the node, and there is no \
                  directory {}",
@@ -182,7 +182,9 @@ impl Session<'_> {
         }
         let settings = &self.shared.gsi;
         let credential = dcsc::parse(&order.credential).map_err(|error| error.to_string())?;
-        let trust = Trust::directory(authorities);
+        let trust = Trust::directory(authorities)
+            .with_pem_anchors(further.as_bytes())
+            .map_err(|error| format!("the further authorities of the front end: {error}"))?;
         let identity = match order.own_authorities {
             true => dcsc::identity(credential, Some(&trust), settings).map_err(|error| error.to_string()),
             false => Identity::new(Arc::new(credential), Arc::new(trust), settings)

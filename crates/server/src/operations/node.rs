@@ -123,6 +123,6 @@ pub(super) fn order(
         stack: channel.stack.clone().and_then(|stack| stack.without("gsi")).map(|stack| stack.to_string()),
         drivers: config.drivers.clone(),
         key: channel.key.as_ref().map(|key| (key.number(), *key.secret())),
-        gsi: job.context.client.for_node(channel)?,
+        gsi: job.context.client.for_node(&job.context.settings, channel)?,
     })
 }

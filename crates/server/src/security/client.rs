@@ -119,9 +119,13 @@ impl SecurityContext {
     }
 
     /// The security of the data connections of a channel, for a node; `None`: they have none.
-    pub(crate) fn for_node(&self, options: &ChannelOptions) -> Result<Option<GsiOrder>, Failure> {
+    pub(crate) fn for_node(
+        &self,
+        settings: &Settings,
+        options: &ChannelOptions,
+    ) -> Result<Option<GsiOrder>, Failure> {
         match self {
-            Self::Gsi(client) => client.order(options),
+            Self::Gsi(client) => client.order(settings.gsi.as_ref(), options),
             _ if self.suits_node(options)? => Ok(None),
             _ => {
                 let text = "The data connections are bound to this server: no node can have them.";

@@ -220,7 +220,11 @@ impl Client {
     }
 
     /// The same for data connections of a node. The credential goes there.
-    pub(crate) fn order(&self, options: &ChannelOptions) -> Result<Option<GsiOrder>, Failure> {
+    pub(crate) fn order(
+        &self,
+        authority: Option<&Authority>,
+        options: &ChannelOptions,
+    ) -> Result<Option<GsiOrder>, Failure> {
         let Some(GsiLayer { identity, expected, level }) = self.data_layer(options)? else {
             return Ok(None);
         };
@@ -228,7 +232,11 @@ impl Client {
         let credential = dcsc::encode(identity.credential());
         let credential = credential.map_err(|error| refused(500, error.to_string()))?.to_string();
         let protected = level == Level::Protected;
-        Ok(Some(GsiOrder { credential, expected, protected, own_authorities: self.own.is_some() }))
+        let further = authority.map(|authority| authority.trust.anchors_pem()).transpose();
+        let further = further.map_err(|error| refused(500, error.to_string()))?.unwrap_or_default();
+        let further_authorities = String::from_utf8_lossy(&further).into_owned();
+        let own_authorities = self.own.is_some();
+        Ok(Some(GsiOrder { credential, expected, protected, own_authorities, further_authorities }))
     }
 
     fn data_layer(&self, options: &ChannelOptions) -> Result<Option<GsiLayer>, Failure> {
