@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ropewalk_nodes::{JoinToken, Link, LinkError};
+use ropewalk_nodes::{JoinToken, Link};
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
@@ -139,8 +139,13 @@ impl Session {
         self.root.join(String::from_utf8(path).unwrap().trim_start_matches('/'))
     }
 
-    pub(crate) fn wait_for_end(&mut self) {
-        while !matches!(self.link.receive(PATIENCE), Err(LinkError::Closed | LinkError::Io(_)) | Ok(None)) {}
+    /// Waits until the front end closes the link. Connections that it wants closed are closed.
+    fn wait_for_end(&mut self) {
+        while let Ok(Some(frame)) = self.link.receive(PATIENCE) {
+            if frame.message().is_ok_and(|order: Value| order == "Discard") {
+                self.report(&json!("Done"));
+            }
+        }
     }
 }
 
