@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -24,6 +25,20 @@ fn upload(
     client: &mut Client,
     reports: impl FnOnce(&mut Session, &Value) + Send + 'static,
 ) -> Reply {
+    let (reply, serving) = send(fixture, client, "STOR f", reports);
+    // The front end has closed the link if it has lost the node; if not, the channel ends now.
+    client.command("QUIT", 221);
+    serving.join().unwrap();
+    reply
+}
+
+/// Sends the data with this command, as [`upload`] does. Returns the thread of the node, too.
+fn send(
+    fixture: &Fixture,
+    client: &mut Client,
+    command: &str,
+    reports: impl FnOnce(&mut Session, &Value) + Send + 'static,
+) -> (Reply, JoinHandle<()>) {
     let node = FalseNode::join(fixture, "a");
     let serving = node.serve(fixture, move |session| {
         let listener = session.listen();
@@ -35,15 +50,10 @@ fn upload(
         reports(session, &order);
     });
     let mut connection = client.data();
-    client.send("STOR f");
+    client.send(command);
     connection.write_all(&data()).unwrap();
     drop(connection);
-    let reply = client.end();
-    drop(node);
-    // The front end has closed the link if it has lost the node; if not, the channel ends now.
-    client.command("QUIT", 221);
-    serving.join().unwrap();
-    reply
+    (client.end(), serving)
 }
 
 /// Stores what was received.
@@ -124,6 +134,28 @@ fn upload_with_reports_that_cannot_be_true_fails_and_leaves_nothing() {
         assert_eq!(fixture.login().put("STOR f", &data()).code, 226, "{text}");
         assert_eq!(fixture.read("f"), data(), "{text}");
     }
+}
+
+/// The ranges of an upload that sessions share are in its journal, and would be resumed.
+#[test]
+fn shared_upload_with_reports_that_cannot_be_true_starts_over() {
+    let fixture = front_end();
+    let mut client = fixture.login();
+    let begin = format!("SITE UPLOAD BEGIN a size={SIZE};resume=1; f");
+    client.command(&begin, 250);
+    let (reply, serving) = send(&fixture, &mut client, "ESTO U 0 a", |session, _| {
+        session.report(&moved(SIZE, &[(0, SIZE)]));
+        session.report(&ended(SIZE));
+    });
+    assert!(reply.code == 426 && reply.text.contains("the file has 0"), "{}", reply.text);
+    serving.join().unwrap();
+    assert_nothing_is_left(&fixture, "shared");
+    let ended = client.command("SITE UPLOAD COMMIT a", 503);
+    assert!(ended.contains("SITE UPLOAD BEGIN resumes it"), "{ended}");
+    assert_eq!(client.command(&begin, 250), "250 Upload a has 0 bytes.");
+    assert_eq!(client.put("ESTO U 0 a", &data()).code, 226);
+    client.command("SITE UPLOAD COMMIT a", 250);
+    assert_eq!(fixture.read("f"), data());
 }
 
 #[test]
