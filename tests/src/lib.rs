@@ -31,6 +31,7 @@ pub mod realm;
 pub mod scratch;
 pub mod server;
 pub mod sites;
+pub mod small_disk;
 pub mod sshd;
 pub mod taken_port;
 pub mod tcp_relay;

@@ -16,6 +16,7 @@ use ropewalk_tests::peers;
 use ropewalk_tests::process::{Program, run};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::small_disk::{can_mount, on_small_disk};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const MIB: u64 = 1 << 20;
@@ -29,12 +30,17 @@ struct Site {
 impl Site {
     /// `limits` are the lines of the quota.
     fn new(limits: &str) -> Self {
+        Self::with("", limits)
+    }
+
+    /// `settings` are further lines of `[space]`.
+    fn with(settings: &str, limits: &str) -> Self {
         let scratch = Scratch::new().unwrap();
         let root = scratch.directory("root").unwrap();
         fs::create_dir(root.join("data")).unwrap();
         fs::set_permissions(root.join("data"), fs::metadata(&root).unwrap().permissions()).unwrap();
         let text = format!(
-            "[space]\nstate_directory = {:?}\n[[quota]]\nname = \"q\"\ntree = {:?}\n{limits}\n",
+            "[space]\nstate_directory = {:?}\n{settings}\n[[quota]]\nname = \"q\"\ntree = {:?}\n{limits}\n",
             scratch.join("state"),
             root.join("data"),
         );
@@ -353,4 +359,102 @@ fn space_is_reserved_together_with_a_path_and_released_with_it() {
     ropewalk(&[&copy[..], &["--path", &format!("reserved:{id}")]].concat()).succeeded().unwrap();
     ropewalk(&["cancel", id]).succeeded().unwrap();
     assert_eq!(free(), 50 * MIB);
+}
+
+/// Sends `bytes` of a file of twice the size, and no more.
+fn interrupt(control: &mut Control, name: &str, bytes: usize) {
+    control.expect(format!("ALLO {}", 2 * bytes), 200).unwrap();
+    let mut data = control.open_data().unwrap();
+    control.send(format!("STOR {name}")).unwrap();
+    assert_eq!(control.reply().unwrap().code, 150);
+    data.write_all(&vec![1; bytes]).unwrap();
+    drop(data);
+    assert!(control.final_reply().unwrap().code >= 400);
+}
+
+/// Sends a command again until an interrupted upload is old enough to make room.
+fn until_there_is_room(attempt: &mut dyn FnMut() -> u16) -> u16 {
+    let deadline = std::time::Instant::now() + LIMIT;
+    loop {
+        let code = attempt();
+        if code != 552 {
+            return code;
+        }
+        assert!(std::time::Instant::now() < deadline);
+    }
+}
+
+#[test]
+fn old_interrupted_upload_makes_room_for_uploads_and_reservations() {
+    let site = Site::with("expire_parts_after = 0.001", "bytes = 1000");
+    let mut control = site.control();
+    // Once with an announced size, once when the limit is reached, and once for a reservation.
+    for announced in [true, false] {
+        interrupt(&mut control, "old", 450);
+        assert_eq!(sum(&site.data("")), 450);
+        let mut attempt = || {
+            if announced {
+                control.expect("ALLO 600", 200).unwrap();
+            }
+            control.store("new", &[2; 600]).unwrap().code
+        };
+        assert_eq!(until_there_is_room(&mut attempt), 226);
+        assert_eq!(sum(&site.data("")), 600);
+        control.expect("DELE new", 250).unwrap();
+    }
+    interrupt(&mut control, "old", 450);
+    let mut attempt = || control.command("SITE SPACE RESERVE 600 60").unwrap().code;
+    assert_eq!(until_there_is_room(&mut attempt), 250);
+    assert_eq!(sum(&site.data("")), 0);
+    let usage = control.expect("SITE USAGE /data", 250).unwrap();
+    assert!(usage.text.contains("USAGE 600 FREE 400 TOTAL 1000"), "{}", usage.text);
+}
+
+#[test]
+fn old_interrupted_upload_makes_room_for_cp() {
+    let site = Site::with("expire_parts_after = 0.001", "bytes = \"3M\"");
+    interrupt(&mut site.control(), "old", (3 << 20) / 2);
+    let source = site.source(2 * MIB);
+    let copy = Copy::new(&source, site.server.url("data/new"));
+    Client::Ropewalk.run(&copy).unwrap().succeeded().unwrap();
+    assert_eq!(sum(&site.data("")), 2 * MIB);
+}
+
+#[test]
+fn upload_that_is_younger_than_the_limit_stays() {
+    let site = Site::new("bytes = 1000");
+    let mut control = site.control();
+    interrupt(&mut control, "old", 450);
+    control.expect("ALLO 600", 200).unwrap();
+    let refused = control.store("new", &[2; 600]).unwrap();
+    assert!(refused.text.contains("550 of 1000 bytes are free"), "{}", refused.text);
+    assert_eq!(sum(&site.data("")), 450);
+}
+
+#[test]
+fn old_interrupted_upload_makes_room_on_a_full_disk() {
+    const ROOM: u64 = 8 * MIB;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let served = scratch.directory("served").unwrap();
+    let config = scratch.join("server.toml");
+    fs::write(&config, "[space]\nexpire_parts_after = 0.001\n").unwrap();
+    let setup = Setup::new(Kind::Ropewalk, &served).argument("--config").argument(config);
+    let server = setup.wrapper(on_small_disk(&served, ROOM)).start().unwrap();
+    let mut control = Control::log_in(server.address()).unwrap();
+    interrupt(&mut control, "old", 4 << 20);
+    control.expect("SIZE /.old.ropewalk-part", 213).unwrap();
+    // More than there can be: the upload stays.
+    control.expect(format!("ALLO {}", 9 * MIB), 200).unwrap();
+    let refused = control.store("new", b"x").unwrap();
+    assert!(refused.code == 552 && refused.text.contains("NO_SPACE_LEFT"), "{}", refused.text);
+    control.expect("SIZE /.old.ropewalk-part", 213).unwrap();
+    let mut attempt = || {
+        control.expect(format!("ALLO {}", 6 * MIB), 200).unwrap();
+        control.store("new", &vec![2; 6 << 20]).unwrap().code
+    };
+    assert_eq!(until_there_is_room(&mut attempt), 226);
+    control.expect("SIZE /.old.ropewalk-part", 550).unwrap();
 }

@@ -24,6 +24,7 @@ mod profile;
 mod programs;
 mod relay;
 mod retrieve;
+mod room;
 mod rows;
 mod scitag;
 mod security;

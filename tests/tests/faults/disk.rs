@@ -10,34 +10,13 @@ use ropewalk_tests::control::Control;
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
+use ropewalk_tests::small_disk::{can_mount, on_small_disk};
 use ropewalk_tests::{files, peers, process, tree};
 
 use crate::fixture::{Fixture, SOON};
 
 /// Capacity of the small disk in bytes.
 const ROOM: u64 = 8 << 20;
-
-/// Returns the beginning of a command line that runs a program with a private file system of
-/// [`ROOM`] bytes mounted at `directory`.
-fn on_small_disk(directory: &Path) -> Vec<String> {
-    let mut words = vec!["unshare".to_owned(), "--mount".into()];
-    if !rustix::process::geteuid().is_root() {
-        words.extend(["--user".into(), "--map-root-user".into()]);
-    }
-    let script = format!("mount -t tmpfs -o size={ROOM} none '{}' && exec \"$@\"", directory.display());
-    words.extend(["sh".into(), "-c".into(), script, "sh".into()]);
-    words
-}
-
-/// Returns false, after a message, if this machine does not permit mounts.
-fn can_mount() -> bool {
-    let scratch = Scratch::new().unwrap();
-    let words = on_small_disk(scratch.path());
-    let allowed = process::run(process::command(&words[0]).args(&words[1..]).arg("true"), SOON)
-        .and_then(process::Outcome::succeeded)
-        .is_ok();
-    allowed || !peers::skip("a small file system cannot be mounted (needs root or user namespaces)")
-}
 
 #[test]
 fn full_server_disk_is_reported() {
@@ -46,7 +25,7 @@ fn full_server_disk_is_reported() {
     }
     let scratch = Scratch::new().unwrap();
     let served = scratch.directory("served").unwrap();
-    let server = Setup::new(Kind::Ropewalk, &served).wrapper(on_small_disk(&served)).start().unwrap();
+    let server = Setup::new(Kind::Ropewalk, &served).wrapper(on_small_disk(&served, ROOM)).start().unwrap();
     let large = scratch.join("large");
     files::write_random(&large, 2 * ROOM, 1).unwrap();
 
@@ -127,7 +106,7 @@ fn full_client_disk_is_reported() {
         let plain = Client::Ropewalk.command(&copy).unwrap();
         // The command line is: setpriv --pdeathsig KILL -- ropewalk cp ...
         let words: Vec<_> = plain.get_args().skip(3).collect();
-        let small = on_small_disk(&local);
+        let small = on_small_disk(&local, ROOM);
         let mut command = process::command(&small[0]);
         command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let outcome = process::run(command.args(&small[1..]).args(words), SOON).unwrap().failed().unwrap();

@@ -66,6 +66,11 @@ pub struct Space {
     /// The longest time in seconds for which bytes are reserved. Default 86400, a day.
     #[serde(with = "units::seconds")]
     pub max_reservation_time: Duration,
+    /// The age in seconds from which the unfinished files of interrupted uploads are removed, the
+    /// oldest first, if an upload or a reservation would be refused for lack of space otherwise; 0:
+    /// they stay. It counts from the last change. Default 604800, a week.
+    #[serde(with = "units::seconds")]
+    pub expire_parts_after: Duration,
 }
 
 impl Default for Space {
@@ -77,6 +82,7 @@ impl Default for Space {
             max_reservations: 16,
             max_reservation: None,
             max_reservation_time: day,
+            expire_parts_after: week(),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! alone is not trusted. Locks: that of a directory's names first, then that of the accounts.
 
 mod counting;
+mod expiring;
 mod keeper;
 mod ledger_file;
 mod metered;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub(crate) use expiring::make_room_on_disk;
 pub(crate) use keeper::Keeper;
 pub(crate) use metered::on_host;
 use parking_lot::{Mutex, MutexGuard};
@@ -36,6 +38,7 @@ pub(crate) use self::reserving::{Drawing, Request, no_space};
 pub(crate) use self::rules::Owner;
 use self::rules::{OWNER_MARK, Rules};
 use crate::config::Config;
+use crate::host::expiry::Expiry;
 
 /// The number of locks for names: two directories seldom have the same one.
 const LOCKS: usize = 64;
@@ -46,6 +49,7 @@ pub(crate) struct Space {
     ledger: Mutex<LedgerFile>,
     /// Changes of names in a directory are made one at a time.
     names: [Mutex<()>; LOCKS],
+    expiry: Expiry,
 }
 
 impl Space {
@@ -100,6 +104,7 @@ impl Space {
             book: Mutex::new(book),
             ledger: Mutex::new(ledger),
             names: array::from_fn(|_| Mutex::new(())),
+            expiry: Expiry::new(config.space.expire_parts_after),
         })))
     }
 
@@ -120,6 +125,11 @@ impl Space {
         }
         let mark = (marks && self.rules.need_owner()).then(|| user.to_owned());
         MeteredStore::over(store, Arc::clone(self), root, mark, drawing)
+    }
+
+    /// The store of a directory of this host for the server itself.
+    fn over_own(self: &Arc<Self>, store: Arc<dyn Store>, root: &Path) -> Arc<dyn Store> {
+        self.over(store, root, "", false, &Drawing::default())
     }
 
     /// Bytes in the account with the least free space for files of a user in a directory of this

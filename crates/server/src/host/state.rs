@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::host::audit::{self, Audit};
 use crate::host::bandwidth::BandwidthLimits;
 use crate::host::checksum_cache::ChecksumCache;
+use crate::host::expiry::Expiry;
 use crate::host::limits::SessionCounts;
 use crate::host::names::Names;
 use crate::host::nodes::Nodes;
@@ -88,6 +89,8 @@ pub(crate) struct Host {
     pub(crate) routes: Routes,
     /// Quotas, if there are any.
     pub(crate) space: Option<Arc<Space>>,
+    /// Makes room on full disks.
+    pub(crate) expiry: Expiry,
     /// Measures the host for SITE PROFILE.
     pub(crate) measurements: Option<Arc<dyn Measurements>>,
     /// The transfers and the profiles of users that may take profiles.
@@ -171,6 +174,7 @@ impl Host {
             uploads: Uploads::default(),
             routes: Routes::default(),
             space,
+            expiry: Expiry::new(config.space.expire_parts_after),
             measurements,
             profiling: Arc::default(),
             transfer_log,

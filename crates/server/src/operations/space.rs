@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::Answer;
 use super::files::system;
+use super::room::free_for_reservation;
 use super::usage::on_this_host;
 use crate::accounts::login::ANONYMOUS;
 use crate::failure::failure;
@@ -39,7 +40,7 @@ pub(super) fn reserve(job: &mut Job<'_>, bytes: u64, seconds: u64, path: &Virtua
     if !metadata.writable {
         return Err(system(Errno::ACCESS, "reserve"));
     }
-    let free = login.store.free_space(&place).map_err(failure)?;
+    let free = free_for_reservation(job, &place, bytes)?;
     let Some((directory, owner)) = on_this_host(&space, login, &place) else {
         return Err(system(Errno::NOENT, "reserve"));
     };

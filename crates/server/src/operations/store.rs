@@ -15,7 +15,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Direction, Failure, Mode, RepresentationType, Transfer};
 use ropewalk_security::Access;
-use ropewalk_storage::{ErrorKind, Kind, Metadata, WriteOptions};
+use ropewalk_storage::{ErrorKind, Kind, WriteOptions};
 use rustix::io::Errno;
 
 use super::buffers::Sight;
@@ -25,13 +25,12 @@ use super::files::system;
 use super::observer::{Markers, Observer};
 use super::part_names;
 use super::plan::Plan;
-use super::space;
+use super::room::check_space;
 use super::transfer::Checksum;
 use super::uploads;
 use crate::failure::failure;
 use crate::host::checksum_cache::ChecksumCache;
 use crate::host::parts::RELEASE_TIME;
-use crate::host::space::no_space;
 use crate::host::writers::{Others, Writing};
 use crate::session::data_channel::Channel;
 use crate::session::dialogue::EndOfInput;
@@ -293,39 +292,6 @@ fn complete(transfer: &Transfer, plan: &Plan, received: &Received) -> Result<(),
         Some(size) if plain && there < size => Err(Failure::DataBroken(format!(
             "the data connection ended after {there} of the {size} bytes announced"
         ))),
-        _ => Ok(()),
-    }
-}
-
-/// Fails if the file system has no space for the rest of a file of `size` bytes, of which `present`
-/// are there.
-pub(super) fn check_space(
-    job: &Job<'_>,
-    size: Option<u64>,
-    present: u64,
-    place: &VirtualPath,
-    existing: Option<&Metadata>,
-) -> Result<(), Failure> {
-    let Some(size) = size else {
-        return Ok(());
-    };
-    if existing.is_some_and(|metadata| metadata.kind != Kind::File) {
-        return Ok(());
-    }
-    let directory = place.parent().unwrap_or_else(VirtualPath::root);
-    let login = job.context.login()?;
-    let free = login.store.free_space(&directory).map_err(failure)?;
-    // Existing data takes no more space. An earlier upload that was killed may have reserved all
-    // its space: it is resumed or removed.
-    let held = login.store_for(place).upload_space(place);
-    let needed = size.saturating_sub(held.max(present));
-    // The bytes that others have reserved are theirs.
-    let reserved = space::reserved_by_others(job, &directory)?;
-    match free.map(|free| free.saturating_sub(reserved)) {
-        Some(free) if free < needed => {
-            tracing::warn!(session = job.context.id, path = ?place, size, free, "an upload does not fit");
-            Err(no_space(free, reserved, needed))
-        }
         _ => Ok(()),
     }
 }

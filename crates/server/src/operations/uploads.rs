@@ -18,7 +18,8 @@ use ropewalk_storage::{ErrorKind, JournalKey, Journaling, Kind, Upload, UploadOp
 use super::Answer;
 use super::destination::{OWNERS, write_zeros};
 use super::observer::MOST_RANGES;
-use super::store::{check_space, when_free};
+use super::room::check_space;
+use super::store::when_free;
 use crate::config::Fsync;
 use crate::failure::failure;
 use crate::host::checksum_cache::ChecksumCache;

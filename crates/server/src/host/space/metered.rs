@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bstr::BStr;
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_space::{Accounts, Inode};
+use ropewalk_space::{Accounts, Inode, Refusal};
 use ropewalk_storage::{
     Capabilities, DiskFile, Error, ErrorKind, Guard, Impersonation, Interrupted, Kind, ListSink, Metadata,
     PartFile, ReadHandle, Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions, is_temporary_name,
@@ -51,6 +51,19 @@ pub(super) fn counts(path: &VirtualPath) -> bool {
 pub(crate) fn on_host(root: &Path, path: &VirtualPath) -> PathBuf {
     let relative = path.as_bytes().strip_prefix(b"/").unwrap_or(path.as_bytes());
     if relative.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(relative)) }
+}
+
+/// Why a file was not opened.
+enum Unopened {
+    /// It is one file too many.
+    Refused(Refusal),
+    Failed(Error),
+}
+
+impl From<Error> for Unopened {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// A file that is open in the accounts for one change of its name.
@@ -104,6 +117,42 @@ impl MeteredStore {
         self.space.accounts_of(&spot.path, path.file_name().unwrap_or_default(), metadata)
     }
 
+    /// Opens the file, or creates it, without room being made for it.
+    fn open_or_create(
+        &self,
+        path: &VirtualPath,
+        options: WriteOptions,
+    ) -> Result<Arc<dyn WriteHandle>, Unopened> {
+        let place = self.followed(path);
+        let spot = self.spot(&place, "open")?.filter(|_| counts(&place));
+        let Some(spot) = spot else { return Ok(self.inner.open_write(path, options)?) };
+        let _names = self.space.lock_names(&[spot.inode]);
+        let new = options.exclusive || options.create && options.truncate && !self.replaces;
+        let existing = WriteOptions { create: false, truncate: false, exclusive: false, ..options };
+        let exclusive = WriteOptions { create: true, truncate: false, exclusive: true, ..options };
+        for _ in 0..ATTEMPTS {
+            if !new {
+                match self.inner.open_write(path, existing) {
+                    Err(error) if error.is_not_found() && options.create => {}
+                    opened => {
+                        let file = self.opened(opened?, &place, &spot)?;
+                        if options.truncate && file.metadata()?.kind == Kind::File {
+                            file.set_len(0)?;
+                        }
+                        return Ok(file);
+                    }
+                }
+            }
+            match self.inner.open_write(path, exclusive) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && !new => {}
+                created => return self.created(created?, path, &spot),
+            }
+        }
+        Err(Error::new(ErrorKind::AlreadyExists, "create", path.as_bytes())
+            .with_detail("a symbolic link that leads nowhere")
+            .into())
+    }
+
     /// A handle of a file that existed.
     fn opened(
         &self,
@@ -127,7 +176,7 @@ impl MeteredStore {
         handle: Arc<dyn WriteHandle>,
         path: &VirtualPath,
         spot: &Spot,
-    ) -> Result<Arc<dyn WriteHandle>> {
+    ) -> Result<Arc<dyn WriteHandle>, Unopened> {
         let enter = || {
             if let (Some(user), Some(descriptor)) =
                 (&self.mark, handle.disk().and_then(DiskFile::named_descriptor))
@@ -144,8 +193,8 @@ impl MeteredStore {
             let metadata = handle.metadata()?;
             let (file, accounts) = (inode(&metadata), self.accounts(spot, path, &metadata));
             let made = self.space.book().create(file, spot.inode, &accounts, now());
-            made.map_err(|refusal| refused(&refusal, "create", path.as_bytes()))?;
-            Ok(file)
+            made.map_err(Unopened::Refused)?;
+            Ok::<_, Unopened>(file)
         };
         let file = enter().inspect_err(|_| {
             // The error that was first is returned.
@@ -364,33 +413,17 @@ impl Store for MeteredStore {
     }
 
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>> {
-        let place = self.followed(path);
-        let spot = self.spot(&place, "open")?.filter(|_| counts(&place));
-        let Some(spot) = spot else { return self.inner.open_write(path, options) };
-        let _names = self.space.lock_names(&[spot.inode]);
-        let new = options.exclusive || options.create && options.truncate && !self.replaces;
-        let existing = WriteOptions { create: false, truncate: false, exclusive: false, ..options };
-        let exclusive = WriteOptions { create: true, truncate: false, exclusive: true, ..options };
-        for _ in 0..ATTEMPTS {
-            if !new {
-                match self.inner.open_write(path, existing) {
-                    Err(error) if error.is_not_found() && options.create => {}
-                    opened => {
-                        let file = self.opened(opened?, &place, &spot)?;
-                        if options.truncate && file.metadata()?.kind == Kind::File {
-                            file.set_len(0)?;
-                        }
-                        return Ok(file);
-                    }
-                }
-            }
-            match self.inner.open_write(path, exclusive) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && !new => {}
-                created => return self.created(created?, path, &spot),
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.open_or_create(path, options) {
+                // Not while the names are locked: part files there may have to be removed.
+                Err(Unopened::Refused(refusal)) if attempts < ATTEMPTS && self.space.make_room(&refusal) => {}
+                Err(Unopened::Refused(refusal)) => return Err(refused(&refusal, "create", path.as_bytes())),
+                Err(Unopened::Failed(error)) => return Err(error),
+                Ok(file) => return Ok(file),
             }
         }
-        Err(Error::new(ErrorKind::AlreadyExists, "create", path.as_bytes())
-            .with_detail("a symbolic link that leads nowhere"))
     }
 
     fn begin_upload(&self, path: &VirtualPath, spec: UploadSpec) -> Result<Arc<dyn Upload>> {

@@ -60,7 +60,7 @@ impl WriteHandle for MeteredFile {
         if end <= self.charged.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let grown = self.space.book().grow(self.file, end, now());
+        let grown = self.space.with_room(|book| book.grow(self.file, end, now()));
         grown.map_err(|refusal| refused(&refusal, "write", &self.path))?;
         self.charged.fetch_max(end, Ordering::Relaxed);
         Ok(())

@@ -41,7 +41,7 @@ impl Space {
     ///
     /// # Errors
     /// The user has too many, no quota counts there, or the bytes do not fit.
-    pub(crate) fn reserve(&self, request: &Request<'_>) -> Result<Reservation, Failure> {
+    pub(crate) fn reserve(self: &Arc<Self>, request: &Request<'_>) -> Result<Reservation, Failure> {
         let accounts = self.accounts(request.directory, request.owner);
         if accounts.is_empty() {
             return Err(refused("No quota counts your files there, so that no space can be reserved."));
@@ -57,29 +57,19 @@ impl Space {
             end: now().saturating_add(request.seconds),
         };
         self.expire();
-        {
-            let mut book = self.book();
-            if !ledger::can_keep(&record(&book, &reservation)) {
-                return Err(refused("The path is too long for a reservation."));
+        let reserved = self.with_room(|book| {
+            if let Err(failure) = may_reserve(book, &reservation, request) {
+                return Ok(Err(failure));
             }
-            let own = book.reservations().filter(|other| other.user == request.user).count();
-            if own >= request.most as usize {
-                return Err(refused(&format!("You have {own} reservations, and may have {}.", request.most)));
-            }
-            let reserved = reserved(&book, request.device, None);
-            if let Some(free) = request.free.map(|free| free.saturating_sub(reserved))
-                && free < request.bytes
-            {
-                return Err(no_space(free, reserved, request.bytes));
-            }
-            book.reserve(reservation.clone(), now()).map_err(|refusal| Failure::Refused {
-                code: 552,
-                text: format!(
-                    "GlobusError: v=1 c={}\nGridFTP-Reason: {refusal}",
-                    ErrorClass::QuotaExceeded.name()
-                ),
-            })?;
-        }
+            book.reserve(reservation.clone(), now()).map(Ok)
+        });
+        reserved.map_err(|refusal| Failure::Refused {
+            code: 552,
+            text: format!(
+                "GlobusError: v=1 c={}\nGridFTP-Reason: {refusal}",
+                ErrorClass::QuotaExceeded.name()
+            ),
+        })??;
         if let Err(error) = self.write_ledger().and_then(|()| self.ledger.lock().sync()) {
             tracing::error!(%error, "a reservation cannot be kept");
             self.release(&reservation.token, request.user);
@@ -128,6 +118,22 @@ impl Space {
     /// The bytes that are left in the reservations on a device, but for the one with this token.
     pub(crate) fn reserved(&self, device: u64, but: Option<&str>) -> u64 {
         reserved(&self.book(), device, but)
+    }
+}
+
+/// Fails if the user has too many reservations, or the file system too few bytes.
+fn may_reserve(book: &Book, reservation: &Reservation, request: &Request<'_>) -> Result<(), Failure> {
+    if !ledger::can_keep(&record(book, reservation)) {
+        return Err(refused("The path is too long for a reservation."));
+    }
+    let own = book.reservations().filter(|other| other.user == request.user).count();
+    if own >= request.most as usize {
+        return Err(refused(&format!("You have {own} reservations, and may have {}.", request.most)));
+    }
+    let reserved = reserved(book, request.device, None);
+    match request.free.map(|free| free.saturating_sub(reserved)) {
+        Some(free) if free < request.bytes => Err(no_space(free, reserved, request.bytes)),
+        _ => Ok(()),
     }
 }
 

@@ -62,6 +62,13 @@ impl Rules {
         self.rules.iter().find(|rule| rule.name == quota).map(|rule| rule.limits)
     }
 
+    /// The directory with all files of an account.
+    pub(super) fn directory_of(&self, account: &AccountKey) -> Option<PathBuf> {
+        let rule = self.rules.iter().find(|rule| rule.name == account.quota)?;
+        let own = account.holder.split('/').next().filter(|_| rule.each_directory);
+        Some(own.map_or_else(|| rule.base.clone(), |own| rule.base.join(own)))
+    }
+
     /// Whether a store with this root may contain files that count.
     pub(super) fn may_concern(&self, root: &Path) -> bool {
         self.rules.iter().any(|rule| rule.base.starts_with(root) || root.starts_with(&rule.base))

@@ -30,9 +30,21 @@ impl Site {
         Self { directory, space }
     }
 
+    /// Part files that no upload writes are old at once.
+    fn expiring(limits: &str) -> Self {
+        let Self { directory, space } = Self::new(limits);
+        drop(space);
+        let space = Self::open_with(directory.path(), "expire_parts_after = 1e-9", limits);
+        Self { directory, space }
+    }
+
     fn open(directory: &Path, limits: &str) -> Arc<Space> {
+        Self::open_with(directory, "", limits)
+    }
+
+    fn open_with(directory: &Path, settings: &str, limits: &str) -> Arc<Space> {
         let text = format!(
-            "[space]\nstate_directory = {:?}\n[[quota]]\nname = \"q\"\ntree = {:?}\n{limits}\n",
+            "[space]\nstate_directory = {:?}\n{settings}\n[[quota]]\nname = \"q\"\ntree = {:?}\n{limits}\n",
             directory.join("state"),
             directory.join("root")
         );
@@ -171,4 +183,53 @@ fn reservation_belongs_to_its_user_and_survives_restart() {
     let own = site.space.reservations_of("ann");
     assert_eq!(own.iter().map(|one| (&one.token, one.left)).collect::<Vec<_>>(), [(&first.token, 60)]);
     assert_eq!(site.count(), [(String::new(), 60, 0)]);
+}
+
+#[test]
+fn old_part_files_make_room_in_their_account_alone() {
+    let site = Site::expiring("per_user = true\nbytes = 1000\nfiles = 2");
+    let (ann, bob) = (site.store("ann"), site.store("bob"));
+    drop(put(&*ann, "/.a.ropewalk-part", 600).unwrap());
+    drop(put(&*bob, "/.b.ropewalk-part", 900).unwrap());
+    // More than there can be: nothing is removed.
+    assert!(put(&*ann, "/c", 1001).is_err());
+    ann.remove_file(&path("/c")).unwrap();
+    assert_eq!(site.accounts(), [("ann".to_owned(), 600, 1), ("bob".to_owned(), 900, 1)]);
+    put(&*ann, "/c", 500).unwrap();
+    assert_eq!(site.accounts(), [("ann".to_owned(), 500, 1), ("bob".to_owned(), 900, 1)]);
+    // One file too many.
+    drop(put(&*ann, "/.d.ropewalk-part", 10).unwrap());
+    assert_eq!(site.accounts()[0], ("ann".to_owned(), 510, 2));
+    let file = put(&*ann, "/e", 20).unwrap();
+    assert_eq!(site.accounts(), [("ann".to_owned(), 520, 2), ("bob".to_owned(), 900, 1)]);
+    drop(file);
+    assert_eq!(site.count(), site.accounts());
+    assert!(!site.root().join(".d.ropewalk-part").exists() && site.root().join(".b.ropewalk-part").exists());
+}
+
+#[test]
+fn part_file_in_use_or_beneath_a_reservation_stays() {
+    let site = Site::expiring("per_user = true\nbytes = 1000");
+    let ann = site.store("ann");
+    let held = put(&*ann, "/.a.ropewalk-part", 600).unwrap();
+    assert!(held.lock().unwrap());
+    assert!(put(&*ann, "/b", 500).is_err());
+    drop(held);
+    let root = site.root().canonicalize().unwrap();
+    let reserve = |bytes| {
+        let owner = site.space.owner_of_new("ann", 0);
+        let (user, directory, owner) = ("ann", &*root, &owner);
+        let request = Request { user, directory, device: 1, owner, bytes, seconds: 60, free: None, most: 3 };
+        site.space.reserve(&request)
+    };
+    let reservation = reserve(100).unwrap();
+    assert!(put(&*ann, "/b", 500).is_err());
+    assert!(site.root().join(".a.ropewalk-part").exists());
+    assert!(site.space.release(&reservation.token, "ann"));
+    put(&*ann, "/b", 500).unwrap();
+    assert!(!site.root().join(".a.ropewalk-part").exists());
+    // A reservation gets room, too.
+    drop(put(&*ann, "/.c.ropewalk-part", 300).unwrap());
+    assert_eq!(reserve(500).unwrap().left, 500);
+    assert_eq!(site.accounts(), [("ann".to_owned(), 1000, 1)]);
 }
