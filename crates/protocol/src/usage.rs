@@ -49,11 +49,17 @@ impl UsageCommand {
 }
 
 impl Usage {
-    /// Reads the text of a reply; `None`: it is something else.
+    /// Reads the text of a reply; `None`: it is something else. A site that does not know the total
+    /// reports a negative one; then it is what is used and free, as gfal2 has it.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
         let [b"USAGE", used, b"FREE", free, b"TOTAL", total] = words.as_slice() else { return None };
-        Some(Self { used: number(used)?, free: number(free)?, total: number(total)? })
+        let (used, free) = (number(used)?, number(free)?);
+        let total = match total.strip_prefix(b"-") {
+            Some(negative) => number(negative).map(|_| used.saturating_add(free)),
+            None => number(total),
+        };
+        Some(Self { used, free, total: total? })
     }
 }
 
@@ -72,7 +78,17 @@ mod tests {
     fn printed_usage_is_parsed_to_the_same() {
         let usage = Usage { used: 0, free: u64::MAX, total: 7 };
         assert_eq!(Usage::parse(usage.to_string().as_bytes()), Some(usage));
-        for line in ["", "USAGE 1 FREE 2", "USAGE 1 FREE 2 TOTAL x", "Usage 1 FREE 2 TOTAL 3"] {
+        let unknown = Usage { used: 5, free: 2, total: 7 };
+        assert_eq!(Usage::parse(b"USAGE 5 FREE 2 TOTAL -1"), Some(unknown));
+        for line in [
+            "",
+            "USAGE 1 FREE 2",
+            "USAGE 1 FREE 2 TOTAL x",
+            "USAGE 1 FREE 2 TOTAL -",
+            "USAGE 1 FREE 2 TOTAL --1",
+            "USAGE -1 FREE 2 TOTAL 3",
+            "Usage 1 FREE 2 TOTAL 3",
+        ] {
             assert_eq!(Usage::parse(line.as_bytes()), None, "{line}");
         }
     }

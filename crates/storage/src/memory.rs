@@ -231,6 +231,10 @@ impl Store for MemoryStore {
     fn free_space(&self, _path: &VirtualPath) -> Result<Option<u64>> {
         Ok(Some(self.space.free()))
     }
+
+    fn total_space(&self, _path: &VirtualPath) -> Result<Option<u64>> {
+        Ok(Some(self.space.total()))
+    }
 }
 
 fn fail(action: &'static str, path: &VirtualPath) -> impl Fn(ErrorKind) -> Error {

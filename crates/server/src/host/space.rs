@@ -27,7 +27,6 @@ pub(crate) use expiring::make_room_on_disk;
 pub(crate) use keeper::Keeper;
 pub(crate) use metered::on_host;
 use parking_lot::{Mutex, MutexGuard};
-use ropewalk_protocol::usage::Usage;
 use ropewalk_space::ledger::Record;
 use ropewalk_space::{AccountId, Accounts, Book, Inode, Refusal};
 use ropewalk_storage::{Error, ErrorKind, Metadata, Store};
@@ -42,6 +41,14 @@ use crate::host::expiry::Expiry;
 
 /// The number of locks for names: two directories seldom have the same one.
 const LOCKS: usize = 64;
+
+/// The bytes of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charged {
+    pub(crate) used: u64,
+    /// What is free, and the limit.
+    pub(crate) limit: Option<(u64, u64)>,
+}
 
 pub(crate) struct Space {
     rules: Rules,
@@ -132,18 +139,24 @@ impl Space {
         self.over(store, root, "", false, &Drawing::default())
     }
 
-    /// Bytes in the account with the least free space for files of a user in a directory of this
-    /// host, of the quota with this name or of all: used, free and total. `None` if none limits the
-    /// bytes there.
-    pub(crate) fn usage(&self, directory: &Path, owner: &Owner, quota: Option<&[u8]>) -> Option<Usage> {
+    /// The account with the least free space for files of a user in a directory of this host, among
+    /// those that limit bytes; or the account of the quota with this name.
+    pub(crate) fn usage(&self, directory: &Path, owner: &Owner, quota: Option<&[u8]>) -> Option<Charged> {
         let accounts = self.accounts(directory, owner);
         let book = self.book();
-        let usage = |id: &AccountId| {
-            let (free, total) = book.free_bytes(*id, now())?;
-            Some(Usage { used: book.state(*id).bytes, free, total })
+        let charged = |id: &AccountId| {
+            let (used, limit) = (book.state(*id).bytes, book.free_bytes(*id, now()));
+            Charged { used, limit }
         };
-        let named = |id: &&AccountId| quota.is_none_or(|name| book.state(**id).key.quota.as_bytes() == name);
-        accounts.iter().filter(named).filter_map(usage).min_by_key(|usage| usage.free)
+        match quota {
+            Some(name) => {
+                accounts.iter().find(|id| book.state(**id).key.quota.as_bytes() == name).map(charged)
+            }
+            None => {
+                let limited = accounts.iter().map(charged).filter(|charged| charged.limit.is_some());
+                limited.min_by_key(|charged| charged.limit)
+            }
+        }
     }
 
     /// The owner of new files of a user, which has this group in the file system.

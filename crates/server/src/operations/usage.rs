@@ -11,11 +11,12 @@ use ropewalk_storage::Kind;
 use super::Answer;
 use crate::accounts::login::Login;
 use crate::failure::failure;
-use crate::host::space::{Owner, Space, on_host};
+use crate::host::space::{Charged, Owner, Space, on_host};
 use crate::session::job::Job;
 
 /// The tightest of the quotas for new files of the session's user in the directory, or the one that
-/// the token names. No more is free than the file system has; without a quota it alone counts.
+/// the token names. No more is free than the file system has; without a limit on the bytes it alone
+/// counts, and the total is what is used and free, as OSG's servers have it by default.
 pub(super) fn usage(job: &mut Job<'_>, token: Option<&[u8]>, path: &VirtualPath) -> Answer {
     let login = job.context.login()?;
     let place = login.existing(path, Access::List)?;
@@ -29,22 +30,29 @@ pub(super) fn usage(job: &mut Job<'_>, token: Option<&[u8]>, path: &VirtualPath)
         let (directory, owner) = on_this_host(space, login, &directory)?;
         space.usage(&directory, &owner, token)
     });
+    let unknown = "The space of this storage is not known.";
     let usage = match (quota, free) {
-        (Some(usage), free) => Usage { free: free.map_or(usage.free, |free| free.min(usage.free)), ..usage },
-        (None, Some(free)) if token.is_none() => {
+        (Some(Charged { used, limit: Some((left, total)) }), free) => {
+            Usage { used, free: free.map_or(left, |free| free.min(left)), total }
+        }
+        (Some(Charged { used, limit: None }), Some(free)) => {
+            Usage { used, free, total: used.saturating_add(free) }
+        }
+        (Some(_), None) => return Err(refused(unknown)),
+        (None, _) if token.is_some() => {
+            return Err(refused("No quota of this name counts your files there."));
+        }
+        (None, Some(free)) => {
             let total = login.store.total_space(&directory).map_err(failure)?.unwrap_or(free);
             Usage { used: total.saturating_sub(free), free, total }
         }
-        (None, None) if token.is_none() => {
-            let text = "The space of this storage is not known.".to_owned();
-            return Err(Failure::Refused { code: 550, text });
-        }
-        (None, _) => {
-            let text = "No quota of this name limits bytes there.".to_owned();
-            return Err(Failure::Refused { code: 550, text });
-        }
+        (None, None) => return Err(refused(unknown)),
     };
     Ok(Outcome::Usage(usage))
+}
+
+fn refused(text: &str) -> Failure {
+    Failure::Refused { code: 550, text: text.to_owned() }
 }
 
 /// The directory on this host, and the owner of new files of the session there.

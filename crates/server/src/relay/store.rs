@@ -239,6 +239,10 @@ impl Store for RelayStore {
         self.at("stat", path, Purpose::See, |store, path| store.free_space(path))
     }
 
+    fn total_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        self.at("stat", path, Purpose::See, |store, path| store.total_space(path))
+    }
+
     fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.at("remove", path, Purpose::WriteTree, |store, path| store.remove_tree_while(path, go_on))
     }

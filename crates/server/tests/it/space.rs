@@ -35,15 +35,47 @@ fn usage_is_that_of_tightest_quota() {
     client.command("SITE USAGE /nowhere", 550);
 }
 
+/// The bytes that are used, free and there in all.
+fn numbers(usage: &str) -> [u64; 3] {
+    let words: Vec<_> = usage.split(' ').collect();
+    assert_eq!((words[1], words[3], words[5]), ("USAGE", "FREE", "TOTAL"), "{usage}");
+    [2, 4, 6].map(|at| words[at].parse().unwrap())
+}
+
 #[test]
 fn usage_without_quota_is_that_of_file_system() {
-    let server = Fixture::new();
-    let usage = server.login().command("SITE USAGE /", 250);
-    let words: Vec<_> = usage.split(' ').collect();
-    let number = |at: usize| words[at].parse::<u64>().unwrap();
-    assert_eq!((words[1], words[3], words[5]), ("USAGE", "FREE", "TOTAL"));
-    assert_eq!(number(2) + number(4), number(6), "{usage}");
-    server.login().command("SITE USAGE TOKEN any /", 550);
+    let relay = Fixture::with(|config, _| config.relay.to = vec!["192.0.2.0/24".into()]);
+    for server in [Fixture::new(), relay] {
+        let [used, free, total] = numbers(&server.login().command("SITE USAGE /", 250));
+        assert!(used > 0 && used + free == total, "{used} {free} {total}");
+        server.login().command("SITE USAGE TOKEN any /", 550);
+    }
+    let server = Fixture::with_store(Arc::new(MemoryStore::new(100)), |_, _| ());
+    let mut client = server.login();
+    assert_eq!(client.put("STOR /f", b"abcdef").code, 226);
+    assert_eq!(client.command("SITE USAGE /", 250), "250 USAGE 6 FREE 94 TOTAL 100");
+}
+
+#[test]
+fn usage_of_a_quota_that_limits_no_bytes_has_the_total_of_used_and_free() {
+    let server = Fixture::with(|config, directory| {
+        let data = directory.join("root/data");
+        std::fs::create_dir(&data).unwrap();
+        let text = format!(
+            "[[quota]]\nname = \"many\"\ntree = {data:?}\nfiles = 9\n\
+             [[quota]]\nname = \"soft\"\ntree = {data:?}\nsoft_bytes = 5\n"
+        );
+        config.quota = Config::parse(&text).unwrap().quota;
+        config.space.state_directory = Some(directory.join("state"));
+    });
+    let mut client = server.login();
+    assert_eq!(client.put("STOR /data/f", b"abcdef").code, 226);
+    for token in ["many", "soft"] {
+        let [used, free, total] =
+            numbers(&client.command(&format!("SITE USAGE TOKEN {token} /data"), 250));
+        assert!(used == 6 && free > 0 && used + free == total, "{used} {free} {total}");
+    }
+    client.command("SITE USAGE TOKEN many /", 550);
 }
 
 #[test]

@@ -21,6 +21,10 @@ impl Space {
         Self { capacity, used: AtomicU64::new(0) }
     }
 
+    pub(super) fn total(&self) -> u64 {
+        self.capacity
+    }
+
     pub(super) fn free(&self) -> u64 {
         self.capacity - self.used.load(Ordering::Relaxed)
     }

@@ -38,7 +38,9 @@ fn makes_and_removes(store: &dyn Store) {
     store.remove_directory(&path("/d")).unwrap();
     fails(store.stat(&path("/d"), false), ErrorKind::NotFound, "/d");
     store.sync_directory(&path("/")).unwrap();
-    store.free_space(&path("/")).unwrap();
+    let (free, total) = (store.free_space(&path("/")).unwrap(), store.total_space(&path("/")).unwrap());
+    assert_eq!(free.is_some(), total.is_some(), "a store that knows one of the two knows both");
+    assert!(free <= total, "{free:?} of {total:?} bytes are free");
 }
 
 fn lists(store: &dyn Store) {

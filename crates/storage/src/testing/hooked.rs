@@ -172,6 +172,10 @@ impl Store for Hooked {
     fn free_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
         self.inner.free_space(path)
     }
+
+    fn total_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        self.inner.total_space(path)
+    }
 }
 
 struct HookedFile {
