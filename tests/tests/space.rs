@@ -458,3 +458,32 @@ fn old_interrupted_upload_makes_room_on_a_full_disk() {
     assert_eq!(until_there_is_room(&mut attempt), 226);
     control.expect("SIZE /.old.ropewalk-part", 550).unwrap();
 }
+
+#[test]
+fn second_of_two_uploads_that_fill_the_disk_together_is_refused_before_it_begins() {
+    const ROOM: u64 = 8 * MIB;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let served = scratch.directory("served").unwrap();
+    let server = Setup::new(Kind::Ropewalk, &served).wrapper(on_small_disk(&served, ROOM)).start().unwrap();
+    let mut first = Control::log_in(server.address()).unwrap();
+    first.expect(format!("ALLO {}", 5 * MIB), 200).unwrap();
+    let mut data = first.open_data().unwrap();
+    first.send("STOR first").unwrap();
+    assert_eq!(first.reply().unwrap().code, 150);
+    data.write_all(&vec![1; 2 << 20]).unwrap();
+    let source = scratch.join("source");
+    // A size of more than 4 MiB is announced.
+    write_random(&source, 5 * MIB, 7).unwrap();
+    let copy = Copy::new(&source, server.url("second")).argument("--retries=0");
+    let refused = Client::Ropewalk.run(&copy).unwrap().failed().unwrap();
+    assert_eq!(refused.status.code(), Some(7), "{}", refused.errors());
+    assert!(refused.text().contains("that other uploads still need"), "{}", refused.text());
+    data.write_all(&vec![1; 3 << 20]).unwrap();
+    drop(data);
+    assert_eq!(first.final_reply().unwrap().code, 226);
+    first.expect("DELE first", 250).unwrap();
+    Client::Ropewalk.run(&copy).unwrap().succeeded().unwrap();
+}

@@ -79,7 +79,8 @@ pub struct Files {
     pub journal_above: u64,
     /// Runs of zeros in uploads become holes. Default `false`.
     pub sparse: bool,
-    /// Refuse an upload whose announced size (ALLO) exceeds the free space. Default `true`.
+    /// Refuse an upload whose announced size (ALLO) exceeds the free space, less what is reserved
+    /// and what other uploads with an announced size still need. Default `true`.
     pub check_free_space: bool,
 }
 

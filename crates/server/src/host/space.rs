@@ -33,7 +33,7 @@ use ropewalk_storage::{Error, ErrorKind, Metadata, Store};
 
 use self::ledger_file::LedgerFile;
 use self::metered::MeteredStore;
-pub(crate) use self::reserving::{Drawing, Request, no_space};
+pub(crate) use self::reserving::{Drawing, Request, Room};
 pub(crate) use self::rules::Owner;
 use self::rules::{OWNER_MARK, Rules};
 use crate::config::Config;
@@ -46,7 +46,7 @@ const LOCKS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Charged {
     pub(crate) used: u64,
-    /// What is free, and the limit.
+    /// The free bytes, and the limit.
     pub(crate) limit: Option<(u64, u64)>,
 }
 

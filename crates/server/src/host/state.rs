@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::host::audit::{self, Audit};
 use crate::host::bandwidth::BandwidthLimits;
 use crate::host::checksum_cache::ChecksumCache;
+use crate::host::claims::Claims;
 use crate::host::expiry::Expiry;
 use crate::host::limits::SessionCounts;
 use crate::host::names::Names;
@@ -89,6 +90,8 @@ pub(crate) struct Host {
     pub(crate) routes: Routes,
     /// Quotas, if there are any.
     pub(crate) space: Option<Arc<Space>>,
+    /// The space on disks that uploads under way still need.
+    pub(crate) claims: Claims,
     /// Makes room on full disks.
     pub(crate) expiry: Expiry,
     /// Measures the host for SITE PROFILE.
@@ -174,6 +177,7 @@ impl Host {
             uploads: Uploads::default(),
             routes: Routes::default(),
             space,
+            claims: Claims::default(),
             expiry: Expiry::new(config.space.expire_parts_after),
             measurements,
             profiling: Arc::default(),

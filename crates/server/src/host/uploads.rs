@@ -15,6 +15,8 @@ use ropewalk_protocol::server::Failure;
 use ropewalk_protocol::upload::{UploadId, UploadParameters};
 use ropewalk_storage::Upload;
 
+use crate::host::claims::Claim;
+
 /// The user and the place of the file.
 type Key = (String, VirtualPath);
 
@@ -41,6 +43,8 @@ pub(crate) struct ActiveUpload {
     shared: AtomicBool,
     /// `None` once it has ended. Transfers have their own references.
     open: Mutex<Option<Arc<dyn Upload>>>,
+    /// Its space on the disk.
+    _claimed: Option<Claim>,
 }
 
 impl ActiveUpload {
@@ -53,7 +57,12 @@ impl ActiveUpload {
     ) -> Self {
         let resumed = !upload.present().is_empty();
         let (shared, open) = (AtomicBool::new(false), Mutex::new(Some(upload)));
-        Self { id, place, parameters, replaced, resumed, shared, open }
+        Self { id, place, parameters, replaced, resumed, shared, open, _claimed: None }
+    }
+
+    /// The upload keeps its claim on space, as long as its file is open.
+    pub(crate) fn claiming(self, claimed: Option<Claim>) -> Self {
+        Self { _claimed: claimed, ..self }
     }
 
     /// `None` if the upload has ended.

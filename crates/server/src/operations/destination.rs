@@ -17,6 +17,7 @@ use ropewalk_storage::{
 
 use super::plan::Plan;
 use crate::config::{Files, Fsync};
+use crate::host::claims::Claim;
 
 /// The permissions that an owner needs to resume an upload.
 pub(super) const OWNERS: u32 = 0o600;
@@ -88,6 +89,18 @@ impl Destination {
             Self::Shared(part) => part.writer(),
             Self::Ranges(upload) => upload.writer(),
             Self::InPlace(file) => Arc::clone(&file.handle),
+        }
+    }
+
+    /// The upload claims space on its disk for this file.
+    pub(super) fn claim(&self, claimed: &Claim) {
+        match self {
+            Self::Upload(upload) | Self::Ranges(upload) => claimed.began(upload),
+            Self::Shared(part) => {
+                let upload: Arc<dyn Upload> = Arc::clone(part) as _;
+                claimed.began(&upload);
+            }
+            Self::InPlace(file) => claimed.began_in_place(&file.handle),
         }
     }
 

@@ -7,75 +7,101 @@ use ropewalk_storage::{Kind, Metadata, part_name};
 use super::space::reserved_by_others;
 use crate::failure::failure;
 use crate::host::Host;
-use crate::host::space::{make_room_on_disk, no_space, on_host};
+use crate::host::claims::{Claim, Wanted};
+use crate::host::space::{Room, make_room_on_disk, on_host};
 use crate::session::job::Job;
 
-/// The bytes of a file system.
-struct Room {
-    /// For the session.
-    free: u64,
-    /// That others have reserved.
-    reserved: u64,
-}
-
-/// Fails if the file system has no space for the rest of a file of `size` bytes, of which `present`
-/// are there, not even after old part files have made room.
-pub(super) fn check_space(
+/// Claims the space for the rest of a file of `size` bytes, of which `present` are there; `None` if
+/// the size or the space is not known. If the file system has too little, old part files make room.
+///
+/// # Errors
+/// There is not enough beside what others have reserved and other uploads still need.
+pub(super) fn claim_space(
     job: &Job<'_>,
     size: Option<u64>,
     present: u64,
     place: &VirtualPath,
     existing: Option<&Metadata>,
-) -> Result<(), Failure> {
+) -> Result<Option<Claim>, Failure> {
     let Some(size) = size else {
-        return Ok(());
+        return Ok(None);
     };
     if existing.is_some_and(|metadata| metadata.kind != Kind::File) {
-        return Ok(());
+        return Ok(None);
     }
     let directory = place.parent().unwrap_or_else(VirtualPath::root);
-    let storage = job.context.login()?.store_for(place);
+    let login = job.context.login()?;
+    if login.store.free_space(&directory).map_err(failure)?.is_none() {
+        return Ok(None);
+    }
+    let storage = login.store_for(place);
     // Existing data takes no more space. An earlier upload that was killed may have reserved all
     // its space: it is resumed or removed.
-    let held = storage.upload_space(place);
-    let needed = size.saturating_sub(held.max(present));
-    let Some(mut room) = room(job, &directory)? else { return Ok(()) };
-    if room.free < needed {
-        let own = storage.stat(&part_name(place), false).ok();
-        let own = own.map(|part| (part.device, part.inode));
-        if make_room(job, &directory, needed - room.free, own)? {
-            room = self::room(job, &directory)?.unwrap_or(room);
+    let there = storage.upload_space(place);
+    let needed = size.saturating_sub(there.max(present));
+    // A user who may write a file is not necessarily allowed to look at its directory.
+    let parent = login.whole.stat(&directory, true).map_err(failure)?;
+    let place_of_claim = (parent.inode, place.file_name().unwrap_or_default().to_vec());
+    let wanted = Wanted { place: place_of_claim, needed, there };
+    let claim = || {
+        job.host.claims.claim(parent.device, wanted.clone(), |announced| {
+            let free = login.store.free_space(&directory).map_err(failure)?.unwrap_or(u64::MAX);
+            // The bytes that others have reserved are theirs.
+            let room = Room { free, reserved: reserved_by_others(job, &directory)?, announced };
+            if room.left() < needed { Err(Unclaimed::TooLittle(room)) } else { Ok(()) }
+        })
+    };
+    let claimed = match claim() {
+        Err(Unclaimed::TooLittle(room)) => {
+            let own = storage.stat(&part_name(place), false).ok();
+            let own = own.map(|part| (part.device, part.inode));
+            match make_room(job, &directory, needed - room.left(), own)? {
+                true => claim(),
+                false => Err(Unclaimed::TooLittle(room)),
+            }
+        }
+        claimed => claimed,
+    };
+    match claimed {
+        Ok(claim) => Ok(Some(claim)),
+        Err(Unclaimed::Failed(failure)) => Err(failure),
+        Err(Unclaimed::TooLittle(room)) => {
+            tracing::warn!(session = job.context.id, path = ?place, size, ?room, "an upload does not fit");
+            Err(room.refuse(needed))
         }
     }
-    if room.free < needed {
-        let Room { free, reserved } = room;
-        tracing::warn!(session = job.context.id, path = ?place, size, free, "an upload does not fit");
-        return Err(no_space(free, reserved, needed));
-    }
-    Ok(())
 }
 
-/// The bytes that are free on the file system of a directory, with those of old part files if there
-/// would be less than `needed` for a new reservation. `None`: the store does not know.
+/// Why space was not claimed.
+enum Unclaimed {
+    TooLittle(Room),
+    Failed(Failure),
+}
+
+impl From<Failure> for Unclaimed {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// The bytes that are free on the file system of a directory (`None`: the store does not know), and
+/// those of them that uploads still need. If there is too little for a new reservation of `needed`
+/// bytes, old part files make room.
 pub(super) fn free_for_reservation(
     job: &Job<'_>,
     directory: &VirtualPath,
+    device: u64,
     needed: u64,
-) -> Result<Option<u64>, Failure> {
+) -> Result<(Option<u64>, u64), Failure> {
     let login = job.context.login()?;
     let free = || login.store.free_space(directory).map_err(failure);
-    let device = login.store.stat(directory, true).map_err(failure)?.device;
+    let announced = job.host.claims.claimed(device);
+    let Some(before) = free()? else { return Ok((None, announced)) };
     let reserved = job.host.space.as_ref().map_or(0, |space| space.reserved(device, None));
-    let Some(before) = free()? else { return Ok(None) };
-    let missing = needed.saturating_add(reserved).saturating_sub(before);
-    if missing > 0 && make_room(job, directory, missing, None)? { free() } else { Ok(Some(before)) }
-}
-
-fn room(job: &Job<'_>, directory: &VirtualPath) -> Result<Option<Room>, Failure> {
-    let free = job.context.login()?.store.free_space(directory).map_err(failure)?;
-    // The bytes that others have reserved are theirs.
-    let reserved = reserved_by_others(job, directory)?;
-    Ok(free.map(|free| Room { free: free.saturating_sub(reserved), reserved }))
+    let taken = reserved.saturating_add(announced);
+    let missing = needed.saturating_add(taken).saturating_sub(before);
+    let made = missing > 0 && make_room(job, directory, missing, None)?;
+    Ok((if made { free()? } else { Some(before) }, announced))
 }
 
 /// Removes old part files on the file system of the directory, beneath the root of the session,

@@ -40,7 +40,7 @@ pub(super) fn reserve(job: &mut Job<'_>, bytes: u64, seconds: u64, path: &Virtua
     if !metadata.writable {
         return Err(system(Errno::ACCESS, "reserve"));
     }
-    let free = free_for_reservation(job, &place, bytes)?;
+    let (free, announced) = free_for_reservation(job, &place, metadata.device, bytes)?;
     let Some((directory, owner)) = on_this_host(&space, login, &place) else {
         return Err(system(Errno::NOENT, "reserve"));
     };
@@ -53,6 +53,7 @@ pub(super) fn reserve(job: &mut Job<'_>, bytes: u64, seconds: u64, path: &Virtua
         bytes,
         seconds,
         free,
+        announced,
         most: limits.max_reservations,
     })?;
     tracing::info!(session = job.context.id, user, path = ?place, bytes, seconds, "space reserved");

@@ -25,11 +25,12 @@ use super::files::system;
 use super::observer::{Markers, Observer};
 use super::part_names;
 use super::plan::Plan;
-use super::room::check_space;
+use super::room::claim_space;
 use super::transfer::Checksum;
 use super::uploads;
 use crate::failure::failure;
 use crate::host::checksum_cache::ChecksumCache;
+use crate::host::claims::Claim;
 use crate::host::parts::RELEASE_TIME;
 use crate::host::writers::{Others, Writing};
 use crate::session::data_channel::Channel;
@@ -56,6 +57,8 @@ struct Begun {
     destination: Destination,
     /// The algorithm to compute during the transfer.
     sum: Option<ChecksumAlgorithm>,
+    /// Its space on the disk, unless it belongs to SITE UPLOAD.
+    claimed: Option<Claim>,
 }
 
 /// Opens a file for writing. If another upload writes it, and its client is gone, this waits for a
@@ -97,6 +100,7 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
             plan,
             destination: Destination::Ranges(upload),
             sum,
+            claimed: None,
         });
     }
     let login = job.context.login()?;
@@ -127,9 +131,10 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
     if transfer.expected.is_some() && plan.keeps_bytes() && !login.allows(&place, Access::Read) {
         return Err(Failure::NotAllowed);
     }
-    if files.check_free_space {
-        check_space(job, transfer.allocated, transfer.present.len(), &place, existing.as_ref())?;
-    }
+    let claimed = match files.check_free_space {
+        true => claim_space(job, transfer.allocated, transfer.present.len(), &place, existing.as_ref())?,
+        false => None,
+    };
     if let Some(metadata) = &existing {
         job.host.checksums.forget(metadata);
     }
@@ -141,8 +146,11 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
         destination.abandon(true, None);
         return Err(refused);
     }
+    if let Some(claimed) = &claimed {
+        destination.claim(claimed);
+    }
     drop(acting);
-    Ok(Begun { place, plan, destination, sum: wanted_sum(transfer) })
+    Ok(Begun { place, plan, destination, sum: wanted_sum(transfer), claimed })
 }
 
 fn receive_file(
@@ -154,7 +162,7 @@ fn receive_file(
     let host = job.host;
     let writing = host.writers.begin(job.context.user(), &transfer.path);
     let begun = when_free(job, &writing, &mut |job| begin(job, transfer))?;
-    let Begun { place, mut plan, destination, sum } = begun;
+    let Begun { place, mut plan, destination, sum, claimed: _claimed } = begun;
     let files = &job.context.settings.config.files;
     let _appending = plan.append_alone(&destination, transfer, &host.appends)?;
     let origin = plan.origin;

@@ -18,7 +18,7 @@ use ropewalk_storage::{ErrorKind, JournalKey, Journaling, Kind, Upload, UploadOp
 use super::Answer;
 use super::destination::{OWNERS, write_zeros};
 use super::observer::MOST_RANGES;
-use super::room::check_space;
+use super::room::claim_space;
 use super::store::when_free;
 use crate::config::Fsync;
 use crate::failure::failure;
@@ -107,9 +107,10 @@ fn open(
             return Err(Failure::Refused { code: 553, text });
         }
     }
-    if files.check_free_space {
-        check_space(job, parameters.size, 0, &place, existing.as_ref())?;
-    }
+    let claimed = match files.check_free_space {
+        true => claim_space(job, parameters.size, 0, &place, existing.as_ref())?,
+        false => None,
+    };
     if let Some(metadata) = &existing {
         job.host.checksums.forget(metadata);
     }
@@ -148,8 +149,11 @@ fn open(
         }
         return Err(failure(refused));
     }
+    if let Some(claimed) = &claimed {
+        claimed.began(&upload);
+    }
     *started_over = upload.started_over().map(str::to_owned);
-    Ok(ActiveUpload::new(id.clone(), place, parameters.clone(), replaced, upload))
+    Ok(ActiveUpload::new(id.clone(), place, parameters.clone(), replaced, upload).claiming(claimed))
 }
 
 /// Ends the upload for all sessions. A client may know that all data has arrived before the session

@@ -1,5 +1,6 @@
 //! SITE USAGE and SITE SPACE.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use ropewalk_server::{AnonymousAccess, Backends, Config, Server, StoreFactory};
@@ -71,8 +72,7 @@ fn usage_of_a_quota_that_limits_no_bytes_has_the_total_of_used_and_free() {
     let mut client = server.login();
     assert_eq!(client.put("STOR /data/f", b"abcdef").code, 226);
     for token in ["many", "soft"] {
-        let [used, free, total] =
-            numbers(&client.command(&format!("SITE USAGE TOKEN {token} /data"), 250));
+        let [used, free, total] = numbers(&client.command(&format!("SITE USAGE TOKEN {token} /data"), 250));
         assert!(used == 6 && free > 0 && used + free == total, "{used} {free} {total}");
     }
     client.command("SITE USAGE TOKEN many /", 550);
@@ -158,4 +158,44 @@ fn upload_that_cannot_fit_on_the_disk_is_refused_with_what_is_free() {
     client.command("PASV", 227);
     let reply = client.command("STOR /f", 552);
     assert!(reply.contains("bytes are free, and 9000000000000000000 are needed"), "{reply}");
+}
+
+#[test]
+fn uploads_that_do_not_fit_together_are_not_both_admitted() {
+    // Once by the quota of the directory, once by the disk.
+    let quota = Fixture::with(|config, directory| {
+        let data = directory.join("root/data");
+        std::fs::create_dir(&data).unwrap();
+        let text = format!("[[quota]]\nname = \"all\"\ntree = {data:?}\nbytes = 100\n");
+        config.quota = Config::parse(&text).unwrap().quota;
+        config.space.state_directory = Some(directory.join("state"));
+    });
+    let memory = Fixture::with_store(Arc::new(MemoryStore::new(100)), |_, _| ());
+    for (server, directory, reason) in [
+        (quota, "/data", "40 of 100 bytes are free, and 41 more are needed"),
+        (memory, "", "40 bytes are free beside 60 that other uploads still need, and 41 are needed"),
+    ] {
+        let (mut first, mut second) = (server.login(), server.login());
+        let mut data = first.data();
+        first.command("ALLO 60", 200);
+        first.command(&format!("STOR {directory}/a"), 150);
+        let begin = |size| format!("SITE UPLOAD BEGIN u size={size}; {directory}/b");
+        second.command("ALLO 41", 200);
+        second.command("PASV", 227);
+        let refused = second.command(&format!("STOR {directory}/b"), 552);
+        assert!(refused.contains(reason), "{refused}");
+        let refused = second.command(&begin(41), 552);
+        assert!(refused.contains(reason), "{refused}");
+        second.command(&begin(40), 250);
+        // The upload still needs what is left.
+        data.write_all(&[1; 60]).unwrap();
+        drop(data);
+        first.expect(226);
+        first.command("ALLO 1", 200);
+        first.command("PASV", 227);
+        first.command(&format!("STOR {directory}/c"), 552);
+        second.command("SITE UPLOAD DISCARD u", 250);
+        first.command("ALLO 40", 200);
+        assert_eq!(first.put(&format!("STOR {directory}/c"), &[3; 40]).code, 226);
+    }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Request<'a> {
     pub(crate) seconds: u64,
     /// The bytes that the file system has, if known.
     pub(crate) free: Option<u64>,
+    /// Those of them that uploads under way still need.
+    pub(crate) announced: u64,
     /// The most reservations of a user.
     pub(crate) most: u32,
 }
@@ -130,10 +132,11 @@ fn may_reserve(book: &Book, reservation: &Reservation, request: &Request<'_>) ->
     if own >= request.most as usize {
         return Err(refused(&format!("You have {own} reservations, and may have {}.", request.most)));
     }
-    let reserved = reserved(book, request.device, None);
-    match request.free.map(|free| free.saturating_sub(reserved)) {
-        Some(free) if free < request.bytes => Err(no_space(free, reserved, request.bytes)),
-        _ => Ok(()),
+    let (reserved, announced) = (reserved(book, request.device, None), request.announced);
+    let room = request.free.map(|free| Room { free, reserved, announced });
+    match room.filter(|room| room.left() < request.bytes) {
+        Some(room) => Err(room.refuse(request.bytes)),
+        None => Ok(()),
     }
 }
 
@@ -145,14 +148,38 @@ fn reserved(book: &Book, device: u64, but: Option<&str>) -> u64 {
         .fold(0, |sum, reservation| sum.saturating_add(reservation.left))
 }
 
-/// A directory or device has too few bytes.
-pub(crate) fn no_space(free: u64, reserved: u64, needed: u64) -> Failure {
-    let class = ErrorClass::NoSpaceLeft.name();
-    let reason = match reserved {
-        0 => format!("{free} bytes are free, and {needed} are needed."),
-        _ => format!("{free} bytes are free beside {reserved} that are reserved, and {needed} are needed."),
-    };
-    Failure::Refused { code: 552, text: format!("GlobusError: v=1 c={class}\nGridFTP-Reason: {reason}") }
+/// The bytes of a file system.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) free: u64,
+    /// Those of them that others have reserved.
+    pub(crate) reserved: u64,
+    /// Those of them that other uploads under way still need.
+    pub(crate) announced: u64,
+}
+
+impl Room {
+    /// The bytes that no other client is going to use.
+    pub(crate) fn left(self) -> u64 {
+        self.free.saturating_sub(self.reserved).saturating_sub(self.announced)
+    }
+
+    /// The refusal of an upload or reservation that needs more bytes than are left.
+    pub(crate) fn refuse(self, needed: u64) -> Failure {
+        let class = ErrorClass::NoSpaceLeft.name();
+        let uses = [(self.reserved, "that are reserved"), (self.announced, "that other uploads still need")];
+        let uses: Vec<_> = uses
+            .iter()
+            .filter(|(bytes, _)| *bytes > 0)
+            .map(|(bytes, what)| format!("{bytes} {what}"))
+            .collect();
+        let beside = match uses.is_empty() {
+            true => String::new(),
+            false => format!(" beside {}", uses.join(" and ")),
+        };
+        let reason = format!("{} bytes are free{beside}, and {needed} are needed.", self.left());
+        Failure::Refused { code: 552, text: format!("GlobusError: v=1 c={class}\nGridFTP-Reason: {reason}") }
+    }
 }
 
 fn refused(text: &str) -> Failure {

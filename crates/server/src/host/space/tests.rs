@@ -165,6 +165,7 @@ fn reservation_belongs_to_its_user_and_survives_restart() {
         bytes,
         seconds,
         free: None,
+        announced: 0,
         most: 3,
     };
     let first = site.space.reserve(&request(60, 50)).unwrap();
@@ -219,7 +220,17 @@ fn part_file_in_use_or_beneath_a_reservation_stays() {
     let reserve = |bytes| {
         let owner = site.space.owner_of_new("ann", 0);
         let (user, directory, owner) = ("ann", &*root, &owner);
-        let request = Request { user, directory, device: 1, owner, bytes, seconds: 60, free: None, most: 3 };
+        let request = Request {
+            user,
+            directory,
+            device: 1,
+            owner,
+            bytes,
+            seconds: 60,
+            free: None,
+            announced: 0,
+            most: 3,
+        };
         site.space.reserve(&request)
     };
     let reservation = reserve(100).unwrap();
