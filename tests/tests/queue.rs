@@ -15,6 +15,7 @@ use ropewalk_tests::control::Control;
 use ropewalk_tests::files::{self, ensure_same};
 use ropewalk_tests::process::{self, Program};
 use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::small_disk::{can_mount, on_small_disk};
 use ropewalk_tests::{grid, peers};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -31,6 +32,12 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
+        Self::with(BUSY, |_| Vec::new())
+    }
+
+    /// `wrapper` returns the beginning of a command line that runs the server, for the directory of
+    /// all files.
+    fn with(more: &str, wrapper: impl FnOnce(&Scratch) -> Vec<String>) -> Self {
         let scratch = Scratch::new().unwrap();
         let root = scratch.directory("root").unwrap();
         files::write_sparse(&root.join("large"), 256 << 20, &[], 1).unwrap();
@@ -38,11 +45,14 @@ impl Server {
         let settings = scratch.join("server.toml");
         let text = format!(
             "root = 'root'\nlisten = ['127.0.0.1:0']\n[anonymous]\nwrite = true\nrun_as = 'server'\n\
-             [tls]\nenabled = false\n{BUSY}"
+             [tls]\nenabled = false\n{more}"
         );
         fs::write(&settings, text).unwrap();
-        let mut serve = peers::ropewalk_command().unwrap();
-        let program = Program::start(serve.args(["serve", "--config"]).arg(settings)).unwrap();
+        let mut words = wrapper(&scratch);
+        words.push(peers::ropewalk().unwrap().display().to_string());
+        let mut serve = process::command(&words[0]);
+        serve.args(&words[1..]).args(["serve", "--config"]).arg(settings);
+        let program = Program::start(&mut serve).unwrap();
         let listening = |line: &str| line.strip_prefix("Server listening at ")?.trim().parse().ok();
         let address = program.wait_for_line(LIMIT, listening).unwrap();
         Self { scratch, address, _program: program }
@@ -104,6 +114,50 @@ impl Drop for Blocker {
         let _ = self.control.stream().shutdown(Shutdown::Both);
         let _ = self.reader.take().map(JoinHandle::join);
     }
+}
+
+/// One transfer at a time moves slowly enough to be there for long. More may begin.
+const SLOW: &str = "[[bandwidth]]\nrate = '1MB/s'\n[admin]\nsocket = 'admin'\n";
+
+/// Returns the beginning of a command line that runs a program which reads `pressure` and `meminfo`
+/// of the directory in place of the files in /proc, and has no control group. `None`, after a
+/// message: this machine does not permit mounts, or has no pressure stall information.
+fn with_readings(scratch: &Scratch) -> Option<Vec<String>> {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+    fs::write(scratch.join("meminfo"), meminfo).unwrap();
+    set_pressure(scratch.path(), 0);
+    let empty = scratch.directory("empty").unwrap();
+    let at = scratch.path().display();
+    let mut words = vec!["unshare".to_owned(), "--mount".into()];
+    if !rustix::process::geteuid().is_root() {
+        words.extend(["--user".into(), "--map-root-user".into()]);
+    }
+    let script = format!(
+        "mount --bind {} /sys/fs/cgroup && mount --bind {at}/meminfo /proc/meminfo && \
+         mount --bind {at}/pressure /proc/pressure/cpu && exec \"$@\"",
+        empty.display()
+    );
+    words.extend(["sh".into(), "-c".into(), script, "sh".into()]);
+    let run = process::run(process::command(&words[0]).args(&words[1..]).arg("true"), LIMIT);
+    if run.and_then(process::Outcome::succeeded).is_ok() {
+        return Some(words);
+    }
+    peers::skip("files in /proc cannot be replaced (needs root or user namespaces, and PSI)");
+    None
+}
+
+fn set_pressure(directory: &Path, percent: u32) {
+    let text = format!("some avg10={percent}.00 avg60=0.00 avg300=0.00 total=0\n");
+    fs::write(directory.join("pressure"), text).unwrap();
+}
+
+fn set_memory(directory: &Path, kib: u32) {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+    let lines = meminfo.lines().map(|line| match line.starts_with("MemAvailable:") {
+        true => format!("MemAvailable: {kib} kB\n"),
+        false => format!("{line}\n"),
+    });
+    fs::write(directory.join("meminfo"), lines.collect::<String>()).unwrap();
 }
 
 /// Runs a client while another transfer has the only permit, until the client knows its place. Its
@@ -245,4 +299,81 @@ fn clients_with_certificates_wait_in_the_queue() {
         assert!(status.success() && log.contains(place), "{command:?}: {log}");
         ensure_same(&site.path("original"), &site.path(to)).unwrap();
     }
+}
+
+/// `admin load`, as the name and state of each resource.
+fn load(server: &Server) -> Vec<(String, bool)> {
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["admin", "--socket"]).arg(server.scratch.join("admin")).args(["load", "--json"]);
+    let text = process::run(&mut command, LIMIT).unwrap().succeeded().unwrap().text();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    lines.map(|line| (line["name"].as_str().unwrap().to_owned(), line["short"] == true)).collect()
+}
+
+#[test]
+fn transfers_wait_while_memory_or_processors_are_short() {
+    let limits = "[limits]\nfree_memory = '64M'\ncpu_pressure = 50\n";
+    if with_readings(&Scratch::new().unwrap()).is_none() {
+        return;
+    }
+    let server = Server::with(&format!("{limits}{SLOW}"), |scratch| with_readings(scratch).unwrap());
+    let (at, small) = (server.scratch.path(), server.path("small"));
+    for (resource, set, short, enough) in [
+        ("memory", set_memory as fn(&Path, u32), 60_000, 70_000),
+        ("processors", set_pressure as fn(&Path, u32), 90, 10),
+    ] {
+        set(at, short);
+        let is_short = || load(&server).contains(&(resource.to_owned(), true));
+        while !is_short() {}
+        // One transfer runs in any case.
+        let blocker = Blocker::new(&server);
+        let back = server.scratch.join(resource);
+        let mut client = Program::start(&mut curl(&["--output"], &back, &server.url("small"))).unwrap();
+        server.wait_for_place();
+        set(at, enough);
+        // The other transfer goes on.
+        assert!(client.wait(LIMIT).unwrap().success());
+        assert!(client.finish().contains(FIRST));
+        ensure_same(&small, &back).unwrap();
+        assert!(!is_short());
+        drop(blocker);
+    }
+}
+
+#[test]
+fn upload_waits_until_its_disk_has_free_space_or_its_time_is_over() {
+    const MIB: usize = 1 << 20;
+    if !can_mount() {
+        return;
+    }
+    let start = |wait: &str| {
+        let limits = format!("[limits]\nfree_disk = '6M'\ndisk_wait = {wait}\n{SLOW}");
+        Server::with(&limits.replace("1MB/s", "off"), |scratch| {
+            on_small_disk(&scratch.join("root"), 8 * MIB as u64)
+        })
+    };
+    let server = start("600");
+    let mut control = Control::log_in(server.address).unwrap();
+    assert_eq!(control.store("filler", &vec![1; 4 * MIB]).unwrap().code, 226);
+    let source = server.scratch.join("source");
+    files::write_random(&source, 10_000, 2).unwrap();
+    let mut client = Program::start(&mut curl(&["--upload-file"], &source, &server.url("new"))).unwrap();
+    server.wait_for_place();
+    assert!(load(&server).contains(&("disk".to_owned(), true)));
+    // Downloads do not wait.
+    assert_eq!(control.retrieve("filler").unwrap().0.len(), 4 * MIB);
+    control.expect("DELE filler", 250).unwrap();
+    assert!(client.wait(LIMIT).unwrap().success());
+    assert!(client.finish().contains(FIRST));
+    assert_eq!(control.retrieve("new").unwrap().0, fs::read(&source).unwrap());
+
+    let server = start("0");
+    let mut control = Control::log_in(server.address).unwrap();
+    assert_eq!(control.store("filler", &vec![1; 4 * MIB]).unwrap().code, 226);
+    let _data = control.open_data().unwrap();
+    let refused = control.command("STOR new").unwrap();
+    let least = 6 * MIB;
+    assert_eq!(refused.code, 452, "{}", refused.text);
+    assert!(refused.text.contains(&format!("and uploads begin when {least} are")), "{}", refused.text);
+    control.expect("NOOP", 200).unwrap();
 }

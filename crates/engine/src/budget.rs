@@ -103,6 +103,11 @@ impl BufferBudget {
         self.gaps.fetch_sub(gaps, Ordering::Relaxed);
     }
 
+    /// The bytes of the budget.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
     /// Bytes of the buffers that are out.
     pub fn used(&self) -> usize {
         self.state.lock().used

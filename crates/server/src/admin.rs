@@ -12,5 +12,5 @@ mod socket;
 
 pub(crate) use answers::Reload;
 pub use client::{AdminError, ask};
-pub use message::{Answer, LimitStatus, Line, NodeStatus, Request, SCHEMA, SessionStatus};
+pub use message::{Answer, LimitStatus, Line, NodeStatus, Request, ResourceStatus, SCHEMA, SessionStatus};
 pub(crate) use socket::AdminSocket;

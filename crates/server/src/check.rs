@@ -402,6 +402,9 @@ fn check_numbers(config: &Config, report: &mut Report) {
             report.error(setting, "must be at least 1");
         }
     }
+    if !(0.0..=100.0).contains(&config.limits.cpu_pressure) {
+        report.error("limits.cpu_pressure", "must be from 0 to 100 percent");
+    }
     if config.limits.line_length < 512 {
         report.error("limits.line_length", "must be at least 512");
     }
@@ -420,6 +423,7 @@ fn check_numbers(config: &Config, report: &mut Report) {
         ("timeouts.write", config.timeouts.write, true),
         ("timeouts.drain", config.timeouts.drain, false),
         ("timeouts.login_failure", config.timeouts.login_failure, false),
+        ("limits.disk_wait", config.limits.disk_wait, false),
         ("data.connect_timeout", config.data.connect_timeout, true),
         ("data.stall_timeout", config.data.stall_timeout, false),
         ("profiling.longest", config.profiling.longest, true),

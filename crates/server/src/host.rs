@@ -8,6 +8,7 @@ pub(crate) mod checksum_cache;
 pub(crate) mod claims;
 pub(crate) mod expiry;
 pub(crate) mod limits;
+pub(crate) mod load;
 pub(crate) mod names;
 pub(crate) mod nodes;
 pub(crate) mod parts;

@@ -39,6 +39,7 @@ mod usage;
 use ropewalk_protocol::server::{Failure, Outcome};
 
 pub(crate) use entry::{Data, Entry, Permits};
+pub(crate) use room::low_disk;
 pub(crate) use stack::DISK_DRIVERS;
 
 use crate::session::dialogue::EndOfInput;

@@ -2,7 +2,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use ropewalk_server::admin::{Answer, LimitStatus, Line, NodeStatus, Request, SessionStatus, ask};
+use ropewalk_server::admin::{
+    Answer, LimitStatus, Line, NodeStatus, Request, ResourceStatus, SessionStatus, ask,
+};
 use ropewalk_units::print;
 
 use crate::exit::{Exit, usage};
@@ -26,6 +28,8 @@ enum Action {
     Nodes(Listing),
     /// List the limits on the rate of data, and the rates that are used now
     Limits(Listing),
+    /// List the resources for which new transfers wait while they are short
+    Load(Listing),
     /// End a session; what an upload has written is kept for a restart
     Kick {
         /// Its number in `sessions`
@@ -57,6 +61,7 @@ impl Admin {
             Action::Sessions(Listing { json }) => (Request::Sessions, json, None),
             Action::Nodes(Listing { json }) => (Request::Nodes, json, None),
             Action::Limits(Listing { json }) => (Request::Limits, json, None),
+            Action::Load(Listing { json }) => (Request::Load, json, None),
             Action::Kick { id } => (Request::Kick { id }, false, Some(format!("Session {id} ends"))),
             Action::Reload => (Request::Reload, false, Some("The server has new settings".to_owned())),
             Action::Drain { node: None } => {
@@ -102,6 +107,7 @@ impl Rows {
             Request::Sessions => &["ID", "USER", "PEER", "SINCE (UTC)", "BYTES", "RATE", "ACTIVITY"],
             Request::Nodes => &["NAME", "CAPACITY", "CHANNELS", "STATE", "ADDRESSES"],
             Request::Limits => &["NOW", "USED", "FOR", "RATE"],
+            Request::Load => &["RESOURCE", "NOW", "LIMIT", "WAITING", "STATE"],
             Request::Kick { .. } | Request::Reload | Request::Drain { .. } => return Self(Vec::new()),
         };
         Self(vec![head.iter().map(|title| (*title).to_owned()).collect()])
@@ -112,6 +118,7 @@ impl Rows {
             Answer::Session(session) => session_row(session),
             Answer::Node(node) => node_row(node),
             Answer::Limit(limit) => limit_row(&limit),
+            Answer::Resource(resource) => resource_row(resource),
             Answer::Done | Answer::Refused { .. } => return,
         });
     }
@@ -181,6 +188,21 @@ fn limit_row(limit: &LimitStatus) -> Vec<String> {
     ]
 }
 
+fn resource_row(resource: ResourceStatus) -> Vec<String> {
+    let shown = |value: f64| match resource.unit.as_str() {
+        "bytes" => print::size(value as u64),
+        "percent" => format!("{value:.1} %"),
+        _ => format!("{value:.0}"),
+    };
+    vec![
+        resource.name,
+        resource.now.map_or_else(|| "-".to_owned(), shown),
+        resource.limit.map_or_else(|| "off".to_owned(), shown),
+        resource.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
+        if resource.short { "short".to_owned() } else { "enough".to_owned() },
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -212,5 +234,33 @@ mod tests {
         assert_eq!(lines[0].find("PEER"), lines[1].find("192.0.2.1"), "{text}");
         assert!(lines[1].ends_with("STOR /a\u{fffd}[2J"), "{text}");
         assert!(lines[2].ends_with("waiting, position 3"), "{text}");
+    }
+
+    #[test]
+    fn resources_have_their_units_and_states() {
+        let mut rows = Rows::of(&Request::Load);
+        let memory = ResourceStatus {
+            name: "memory".into(),
+            unit: "bytes".into(),
+            now: Some(16_777_216.0),
+            limit: Some(33_554_432.0),
+            short: true,
+            waiting: None,
+        };
+        let (name, unit) = ("processors".to_owned(), "percent".to_owned());
+        let processors =
+            ResourceStatus { name, unit, now: None, limit: Some(62.5), short: false, ..memory.clone() };
+        let (name, unit) = ("transfers".to_owned(), "permits".to_owned());
+        let transfers = ResourceStatus { name, unit, limit: None, waiting: Some(2), ..memory.clone() };
+        for resource in [memory, processors, transfers] {
+            rows.add(Answer::Resource(resource));
+        }
+        let mut text = Vec::new();
+        rows.write(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+        assert_eq!(lines[1], ["memory", "16", "MiB", "32", "MiB", "-", "short"], "{text}");
+        assert_eq!(lines[2], ["processors", "-", "62.5", "%", "-", "enough"], "{text}");
+        assert_eq!(lines[3], ["transfers", "16777216", "off", "2", "short"], "{text}");
     }
 }

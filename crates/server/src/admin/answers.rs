@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use super::message::{Answer, LimitStatus, NodeStatus, Request, SessionStatus};
+use super::message::{Answer, LimitStatus, NodeStatus, Request, ResourceStatus, SessionStatus};
 use crate::config::TransferDirection;
 use crate::error::Result;
 use crate::handle::ServerHandle;
 use crate::host::bandwidth::FlowOwner;
+use crate::host::load::{Buffers, Shortage};
 use crate::host::presence::{Activity, Presence, Snapshot};
+use crate::scheduling::connection::Connection;
 use crate::scheduling::scheduler::Scheduler;
+use crate::scheduling::semaphore::FairSemaphore;
 
 /// Rates are measured over this time.
 const SPAN: Duration = Duration::from_millis(300);
@@ -25,6 +28,7 @@ pub(super) fn answers(scheduler: &Scheduler, reload: Option<&mut Reload>, reques
         Request::Sessions => Ok(sessions(scheduler)),
         Request::Nodes => nodes(scheduler),
         Request::Limits => Ok(limits(scheduler)),
+        Request::Load => Ok(load(scheduler)),
         Request::Kick { id } => match scheduler.end_session(id) {
             true => Ok(Vec::new()),
             false => Err(format!("there is no session {id}")),
@@ -129,6 +133,46 @@ fn limits(scheduler: &Scheduler) -> Vec<Answer> {
         })
     });
     limits.collect()
+}
+
+/// The resources for which new transfers wait.
+fn load(scheduler: &Scheduler) -> Vec<Answer> {
+    let host = &scheduler.host;
+    let settings = host.settings();
+    let limits = &settings.config.limits;
+    let resource = |name: &str, unit: &str, now: Option<f64>, limit: Option<f64>| ResourceStatus {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        now,
+        limit,
+        short: false,
+        waiting: None,
+    };
+    let permits = |name, queue: &FairSemaphore<Box<Connection>>, most: u32| {
+        let (held, waiting) = queue.counts();
+        let status = resource(name, "permits", Some(held as f64), Some(most.into()));
+        ResourceStatus { short: held >= most as usize, waiting: Some(waiting as u64), ..status }
+    };
+    // The number of permits does not change by a reload.
+    let most = scheduler.permits;
+    let (reading, Buffers { used, total }) = (host.load.reading(), host.buffers());
+    let (shortage, (_, waiting)) = (host.shortage(), scheduler.low_disk.counts());
+    let set = |limit: f64| (limit > 0.0).then_some(limit);
+    let memory =
+        resource("memory", "bytes", reading.memory.map(|bytes| bytes as f64), set(limits.free_memory as f64));
+    let buffers =
+        resource("buffers", "bytes", Some(used as f64), limits.wait_for_buffers.then_some(total as f64));
+    let processors = resource("processors", "percent", reading.pressure, set(limits.cpu_pressure));
+    let disk = resource("disk", "bytes", None, set(limits.free_disk as f64));
+    let all = [
+        permits("transfers", &scheduler.transfers, most),
+        permits("listings", &scheduler.listings, most.div_ceil(4)),
+        ResourceStatus { short: shortage == Some(Shortage::Memory), ..memory },
+        ResourceStatus { short: shortage == Some(Shortage::Buffers), ..buffers },
+        ResourceStatus { short: shortage == Some(Shortage::Processors), ..processors },
+        ResourceStatus { short: waiting > 0, waiting: Some(waiting as u64), ..disk },
+    ];
+    all.into_iter().map(Answer::Resource).collect()
 }
 
 /// The refusal of a server that is no front end.

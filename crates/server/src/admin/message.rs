@@ -12,6 +12,8 @@ pub enum Request {
     Sessions,
     Nodes,
     Limits,
+    /// The resources for which new transfers wait.
+    Load,
     /// End a session.
     Kick {
         id: u64,
@@ -24,19 +26,20 @@ pub enum Request {
 }
 
 /// A line of the answer.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Line {
     pub schema: u32,
     #[serde(flatten)]
     pub answer: Answer,
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Answer {
     Session(SessionStatus),
     Node(NodeStatus),
     Limit(LimitStatus),
+    Resource(ResourceStatus),
     /// The request was carried out, and nothing follows.
     Done,
     /// Nothing follows.
@@ -102,6 +105,25 @@ pub struct LimitStatus {
     /// `download` or `upload`; `None`: both.
     pub direction: Option<String>,
     pub each_user: bool,
+}
+
+/// A resource for which new transfers wait while it is short.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct ResourceStatus {
+    /// `transfers`, `listings`, `memory`, `buffers`, `processors` or `disk`.
+    pub name: String,
+    /// `permits`, `bytes` or `percent`.
+    pub unit: String,
+    /// Permits and buffers in use, memory that programs can get, time for which threads waited for
+    /// processors. `None`: it is not known, or differs by file system.
+    pub now: Option<f64>,
+    /// The most, or the least for memory and the disk. `None`: transfers do not wait for it.
+    pub limit: Option<f64>,
+    /// New transfers wait for it.
+    pub short: bool,
+    /// The sessions in its queue. Those that wait for memory, buffers and processors are in the
+    /// queue of `transfers`.
+    pub waiting: Option<u64>,
 }
 
 #[cfg(test)]

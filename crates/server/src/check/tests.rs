@@ -141,3 +141,11 @@ fn each_wrong_setting_is_reported() {
     expected.sort();
     assert_eq!(found, expected);
 }
+
+#[test]
+fn shares_of_processor_time_that_cannot_be_are_refused() {
+    for (percent, wrong) in [("0", false), ("62.5", false), ("100.5", true), ("-1", true), ("nan", true)] {
+        let config = Config::parse(&format!("[limits]\ncpu_pressure = {percent}\n")).unwrap();
+        assert_eq!(errors(&config).contains(&"limits.cpu_pressure".to_owned()), wrong, "{percent}");
+    }
+}

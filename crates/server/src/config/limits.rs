@@ -33,6 +33,27 @@ pub struct Limits {
     pub line_length: usize,
     /// The most commands of a session that wait to be carried out. Default 1000.
     pub queue: usize,
+    /// New transfers wait in the queue while programs can get less memory than this: `MemAvailable`
+    /// of the host, or what the limits of the server's control groups leave. One transfer may run
+    /// in any case. Default 32 MiB; 0 is no limit.
+    #[serde(with = "units::bytes")]
+    pub free_memory: u64,
+    /// New transfers wait in the queue while buffers take all of `data.buffer_memory`; one may run
+    /// in any case. Default `false`: they get small buffers.
+    pub wait_for_buffers: bool,
+    /// New transfers wait in the queue while threads of the server's control group, or of the host,
+    /// have waited for a processor for more than this share of the last ten seconds, in percent
+    /// (`some avg10` of `cpu.pressure` or `/proc/pressure/cpu`); one may run in any case. Default
+    /// 0, no limit.
+    pub cpu_pressure: f64,
+    /// Uploads wait in a queue of their own while the file system of their destination has fewer
+    /// free bytes than this. Default 0, no limit.
+    #[serde(with = "units::bytes")]
+    pub free_disk: u64,
+    /// An upload that has waited for `free_disk` for this time, in seconds, is refused (452).
+    /// Default 60.
+    #[serde(with = "units::seconds")]
+    pub disk_wait: Duration,
 }
 
 impl Default for Limits {
@@ -46,6 +67,11 @@ impl Default for Limits {
             waiting_logins: 1000,
             line_length: 16 << 10,
             queue: 1000,
+            free_memory: 32 << 20,
+            wait_for_buffers: false,
+            cpu_pressure: 0.0,
+            free_disk: 0,
+            disk_wait: Duration::from_secs(60),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::host::checksum_cache::ChecksumCache;
 use crate::host::claims::Claims;
 use crate::host::expiry::Expiry;
 use crate::host::limits::SessionCounts;
+use crate::host::load::{Buffers, Load, Shortage};
 use crate::host::names::Names;
 use crate::host::nodes::Nodes;
 use crate::host::parts::{Appends, SharedParts};
@@ -71,6 +72,7 @@ pub(crate) struct Host {
     /// Threads for further streams of transfers.
     pub(crate) streams: Arc<Pool>,
     pub(crate) budget: Arc<BufferBudget>,
+    pub(crate) load: Load,
     /// The drivers and layers of data connections.
     pub(crate) registry: Registry,
     /// The data channels that are reached through the control port.
@@ -164,6 +166,7 @@ impl Host {
             verifier: Verifier::new(checks),
             streams: Arc::new(Pool::new("stream", streams)),
             budget: BufferBudget::new(memory),
+            load: Load::of_host(),
             registry,
             router: Arc::default(),
             has_quic_port: quic_port.is_some(),
@@ -206,6 +209,16 @@ impl Host {
         self.bandwidth.set(&settings.config);
         *self.settings.write() = Arc::new(settings.with_quic_port(self.has_quic_port));
         Ok(())
+    }
+
+    /// The buffers of all transfers.
+    pub(crate) fn buffers(&self) -> Buffers {
+        Buffers { used: self.budget.used() as u64, total: self.budget.total() as u64 }
+    }
+
+    /// Why new transfers have to wait, but for permits.
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
+        self.load.shortage(&self.settings().config.limits, self.buffers())
     }
 
     pub(crate) fn next_session(&self) -> u64 {

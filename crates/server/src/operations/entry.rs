@@ -22,7 +22,7 @@ type Run = Box<dyn FnOnce(&mut Job<'_>) -> Answer + Send>;
 pub(crate) struct Entry {
     /// The command, for the audit trail.
     command: &'static str,
-    path: Option<VirtualPath>,
+    pub(super) path: Option<VirtualPath>,
     audit: Audit,
     pub(crate) permit: Permits,
     pub(crate) data: Data,

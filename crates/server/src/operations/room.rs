@@ -1,10 +1,12 @@
 //! Room on the disk for uploads with an announced size, and for reservations.
 
+use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
 use ropewalk_storage::{Kind, Metadata, part_name};
 
 use super::space::reserved_by_others;
+use super::{Data, Entry};
 use crate::failure::failure;
 use crate::host::Host;
 use crate::host::claims::{Claim, Wanted};
@@ -120,4 +122,34 @@ fn make_room(
     let directory = on_host(root, &login.store.real_path(directory).map_err(failure)?);
     let Host { expiry, space, .. } = &**job.host;
     Ok(make_room_on_disk(expiry, space.as_ref(), missing, (root, &directory), but))
+}
+
+/// A file system with less free space than uploads may begin with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LowDisk {
+    free: u64,
+    least: u64,
+}
+
+impl LowDisk {
+    /// The refusal of an upload that has waited for too long.
+    pub(crate) fn refuse(self) -> Failure {
+        let (class, Self { free, least }) = (ErrorClass::NoSpaceLeft.name(), self);
+        let reason = format!("{free} bytes are free, and uploads begin when {least} are.");
+        Failure::Refused { code: 452, text: format!("GlobusError: v=1 c={class}\nGridFTP-Reason: {reason}") }
+    }
+}
+
+/// The file system of an upload, if it has too little free space for uploads to begin.
+pub(crate) fn low_disk(job: &Job<'_>, entry: &Entry) -> Option<LowDisk> {
+    let least = job.context.settings.config.limits.free_disk;
+    if least == 0 || entry.data != Data::Upload {
+        return None;
+    }
+    // A destination that cannot be looked at has an error of its own.
+    let login = job.context.login().ok()?;
+    let _acting = login.acting().ok()?;
+    let directory = login.locate(entry.path.as_ref()?).ok()?.parent()?;
+    let free = login.store.free_space(&directory).ok()??;
+    (free < least).then_some(LowDisk { free, least })
 }

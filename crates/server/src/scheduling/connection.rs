@@ -38,8 +38,10 @@ pub(crate) struct Connection {
     pub(crate) context: Context,
     /// The result of the operation for which the session waits.
     pub(crate) answer: Option<Result<Outcome, Failure>>,
-    /// An operation that waits for its permit.
+    /// An operation that waits for its permit, or for space on its disk.
     pub(crate) waiting: Option<Entry>,
+    /// Since when it waits for space on its disk.
+    pub(crate) low_disk_since: Option<Instant>,
     /// The place in the queue for the permit that the client knows, and since when.
     pub(crate) told_place: Option<(QueuePlace, Instant)>,
     /// An operation to retry after a pause ([`Retry`](crate::session::context::Retry)).
@@ -112,6 +114,7 @@ impl Connection {
             },
             answer: None,
             waiting: None,
+            low_disk_since: None,
             told_place: None,
             again: None,
             record: None,

@@ -69,7 +69,9 @@ impl<T> Permit for HeldPermit<'_, T> {
                 Slow::Yields(one, next) => {
                     *yielded = Some(one);
                     self.pace.set(Pace { yielded: (now, bytes), ..pace });
-                    (self.start)(next);
+                    if let Some(next) = next {
+                        (self.start)(next);
+                    }
                 }
                 Slow::Ends => return ControlFlow::Break(()),
             },

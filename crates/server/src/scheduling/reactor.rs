@@ -19,8 +19,8 @@ use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::{admission, runner};
 
 const WAKER: Token = Token(usize::MAX);
-/// How often the reactor checks whether the clients of sessions that wait for a permit are still
-/// connected.
+/// How often the reactor checks sessions that wait in a queue: whether their clients are still
+/// connected, and whether they may begin.
 const LOOK: Duration = Duration::from_secs(1);
 
 type Sign = (Duration, Box<dyn FnMut() + Send>);

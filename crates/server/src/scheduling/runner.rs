@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ropewalk_protocol::command::Password;
@@ -46,6 +47,8 @@ enum Next {
     Again,
     /// Wait for a permit.
     Permit,
+    /// Wait for space on the disk.
+    LowDisk,
     Login {
         user: Vec<u8>,
         password: Password,
@@ -90,12 +93,12 @@ fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Nex
     match next {
         Next::Park(why) => scheduler.parking.park(&scheduler.host, connection, why),
         Next::Again => start(scheduler, connection),
-        Next::Permit => {
+        Next::Permit | Next::LowDisk => {
             connection.presence.set(Activity::Waiting { position: None });
             let address = connection.context.peer.ip();
-            match permits_of(scheduler, &connection).wait(address, connection) {
+            match queue_of(scheduler, &connection).wait(address, connection) {
                 Some(connection) => start(scheduler, connection),
-                // The reactor checks sessions that wait for a permit.
+                // The reactor checks sessions that wait in a queue.
                 None => scheduler.host.wake(),
             }
         }
@@ -139,17 +142,17 @@ fn run_login_step(
     }
 }
 
-/// Checks sessions that wait for a permit. Those whose clients are gone, or have aborted the
-/// operation, stop waiting. The others learn their place.
+/// Checks sessions that wait in a queue. Those whose clients are gone, or have aborted the
+/// operation, stop waiting. Some begin if nothing is short any more. The others learn their place.
 pub(crate) fn check_waiting(scheduler: &Arc<Scheduler>) {
-    let waiting = [&scheduler.transfers, &scheduler.listings].map(|permits| {
-        permits.remove_waiting(|connection| connection.presence.is_ended() || connection.control.has_news())
+    let waiting = scheduler.queues().map(|queue| {
+        queue.remove_waiting(|connection| connection.presence.is_ended() || connection.control.has_news())
     });
-    for permits in [&scheduler.transfers, &scheduler.listings] {
-        permits.tell_waiting(|connection, position, waiting| {
-            connection.tell_place(QueuePlace { position, waiting });
-        });
+    if !scheduler.look_at_load() {
+        scheduler.transfers.admit().into_iter().for_each(|connection| start(scheduler, connection));
     }
+    look_at_disks(scheduler);
+    [&scheduler.transfers, &scheduler.listings].into_iter().for_each(tell_places);
     for connection in waiting.into_iter().flatten() {
         let job = {
             let scheduler = Arc::clone(scheduler);
@@ -158,6 +161,54 @@ pub(crate) fn check_waiting(scheduler: &Arc<Scheduler>) {
         if let Err(error) = scheduler.sessions.spawn(job) {
             tracing::error!(%error, "no thread for a session, which is lost");
         }
+    }
+}
+
+fn tell_places(queue: &FairSemaphore<Box<Connection>>) {
+    queue.tell_waiting(|connection, position, waiting| {
+        connection.tell_place(QueuePlace { position, waiting });
+    });
+}
+
+/// Looks, on a thread of the pool, whether the disks for which uploads wait have more free space.
+fn look_at_disks(scheduler: &Arc<Scheduler>) {
+    // A file system may not answer.
+    if !scheduler.low_disk.has_waiting() || scheduler.looks_at_disks.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let job = {
+        let scheduler = Arc::clone(scheduler);
+        move || {
+            for mut connection in scheduler.low_disk.take_waiting() {
+                let low = match connection.waiting.take() {
+                    Some(entry) => {
+                        let low = operations::low_disk(&connection.job(&scheduler.host), &entry);
+                        connection.waiting = Some(entry);
+                        low
+                    }
+                    None => None,
+                };
+                if let Some(low) = low {
+                    let limit = connection.context.settings.config.limits.disk_wait;
+                    if connection.low_disk_since.is_some_and(|since| since.elapsed() < limit) {
+                        let address = connection.context.peer.ip();
+                        if let Some(connection) = scheduler.low_disk.wait(address, connection) {
+                            start(&scheduler, connection);
+                        }
+                        continue;
+                    }
+                    (connection.waiting, connection.low_disk_since) = (None, None);
+                    connection.answer = Some(Err(low.refuse()));
+                }
+                start(&scheduler, connection);
+            }
+            tell_places(&scheduler.low_disk);
+            scheduler.looks_at_disks.store(false, Ordering::Release);
+        }
+    };
+    if let Err(error) = scheduler.sessions.spawn(job) {
+        tracing::error!(%error, "no thread to look at disks");
+        scheduler.looks_at_disks.store(false, Ordering::Release);
     }
 }
 
@@ -184,19 +235,19 @@ fn read_waiting(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
             Ok(Received::End) | Err(_) => break Next::Close,
         }
         if connection.session.is_aborted() {
-            connection.waiting = None;
+            (connection.waiting, connection.low_disk_since) = (None, None);
             connection.answer = Some(Err(Failure::Aborted));
             break Next::Again;
         }
         if connection.session.is_closed() {
-            connection.waiting = None;
+            (connection.waiting, connection.low_disk_since) = (None, None);
             break Next::Again;
         }
     };
     match next {
         Next::Permit => {
             let address = connection.context.peer.ip();
-            if let Some(connection) = permits_of(scheduler, &connection).wait_again(address, connection) {
+            if let Some(connection) = queue_of(scheduler, &connection).wait_again(address, connection) {
                 start(scheduler, connection);
             }
         }
@@ -209,10 +260,14 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
     if let Some(answer) = connection.answer.take() {
         connection.session.completed(answer);
     }
-    // It has its permit now.
     if let Some(entry) = connection.waiting.take() {
-        connection.told_place = None;
-        perform_long(scheduler, connection, entry, true);
+        if connection.low_disk_since.is_none() {
+            // It has its permit now.
+            connection.told_place = None;
+            perform_long(scheduler, connection, entry, true);
+        } else if let Some(next) = begin_long(scheduler, connection, entry) {
+            return next;
+        }
     }
     if let Some(operation) = connection.again.take()
         && let Some(next) = perform_short(scheduler, connection, Entry::of(operation))
@@ -300,14 +355,9 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
                 if !quiet && connection.control.flush().is_err() {
                     return Next::Close;
                 }
-                if !permits_for(scheduler, entry.permit).try_acquire(connection.context.peer.ip()) {
-                    if connection.control.flush().is_err() {
-                        return Next::Close;
-                    }
-                    connection.waiting = Some(entry);
-                    return Next::Permit;
+                if let Some(next) = begin_long(scheduler, connection, entry) {
+                    return next;
                 }
-                perform_long(scheduler, connection, entry, false);
             }
             None if refusal(scheduler, connection).is_some() => return goodbye(scheduler, connection),
             None if operations >= BATCH => {
@@ -351,6 +401,32 @@ fn perform_short(scheduler: &Arc<Scheduler>, connection: &mut Connection, mut en
     None
 }
 
+/// Acquires the permit of an operation that can take long, and carries the operation out. Returns
+/// what the session waits for if that is not possible now.
+fn begin_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: Entry) -> Option<Next> {
+    let waited = connection.low_disk_since.is_some();
+    let next = if operations::low_disk(&connection.job(&scheduler.host), &entry).is_some() {
+        connection.low_disk_since.get_or_insert_with(Instant::now);
+        Next::LowDisk
+    } else {
+        connection.low_disk_since = None;
+        if entry.permit == Permits::Transfer {
+            scheduler.look_at_load();
+        }
+        if permits_for(scheduler, entry.permit).try_acquire(connection.context.peer.ip()) {
+            connection.told_place = None;
+            perform_long(scheduler, connection, entry, waited);
+            return None;
+        }
+        Next::Permit
+    };
+    if connection.control.flush().is_err() {
+        return Some(Next::Close);
+    }
+    connection.waiting = Some(entry);
+    Some(next)
+}
+
 /// Carries out an operation for which a permit was acquired, unless the client has aborted it while
 /// it `waited`.
 fn perform_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: Entry, waited: bool) {
@@ -391,8 +467,11 @@ fn permits_for(scheduler: &Scheduler, permit: Permits) -> &FairSemaphore<Box<Con
     }
 }
 
-/// The permits that the session waits for.
-fn permits_of<'a>(scheduler: &'a Scheduler, connection: &Connection) -> &'a FairSemaphore<Box<Connection>> {
+/// The queue in which the session waits.
+fn queue_of<'a>(scheduler: &'a Scheduler, connection: &Connection) -> &'a FairSemaphore<Box<Connection>> {
+    if connection.low_disk_since.is_some() {
+        return &scheduler.low_disk;
+    }
     permits_for(scheduler, connection.waiting.as_ref().map_or(Permits::Transfer, |entry| entry.permit))
 }
 

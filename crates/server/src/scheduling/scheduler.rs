@@ -2,9 +2,10 @@
 //!
 //! The reactor, the runner and the admission of new connections share one scheduler. It owns each
 //! session that no thread runs: idle ones are in `parking`, ones that wait for a permit are in the
-//! queue of `transfers` or `listings`.
+//! queue of `transfers` or `listings`, and uploads that wait for free space in `low_disk`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use mio::Registry;
 use ropewalk_engine::Pool;
@@ -26,8 +27,14 @@ pub(crate) struct Scheduler {
     pub(crate) sessions: Pool,
     /// Permits for operations that move data or can take long for other reasons.
     pub(crate) transfers: FairSemaphore<Box<Connection>>,
+    /// The number of permits for transfers; there are a quarter as many for listings.
+    pub(crate) permits: u32,
     /// Permits for listings.
     pub(crate) listings: FairSemaphore<Box<Connection>>,
+    /// Uploads that wait until their file system has more free space. There are no permits.
+    pub(crate) low_disk: FairSemaphore<Box<Connection>>,
+    /// A thread looks at these file systems.
+    pub(crate) looks_at_disks: AtomicBool,
     /// Threads for TLS handshakes, GSS tokens and passwords: these steps take memory and CPU time,
     /// and must not take threads from other sessions.
     pub(crate) logins: Logins,
@@ -45,7 +52,10 @@ impl Scheduler {
             // Operations that have lost their permit may be as many as those that hold one.
             sessions: Pool::new("session", 2 * (active + listings) + QUICK),
             transfers: FairSemaphore::new(active),
+            permits: limits.active,
             listings: FairSemaphore::new(listings),
+            low_disk: FairSemaphore::new(0),
+            looks_at_disks: AtomicBool::new(false),
             logins: Logins::new(limits.password_checks as usize),
             host,
         })
@@ -65,8 +75,21 @@ impl Scheduler {
         true
     }
 
-    /// Whether sessions wait for a permit.
+    /// The queues of sessions that wait for a permit or for space on a disk.
+    pub(crate) fn queues(&self) -> [&FairSemaphore<Box<Connection>>; 3] {
+        [&self.transfers, &self.listings, &self.low_disk]
+    }
+
+    /// Whether sessions wait in a queue.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.transfers.has_waiting() || self.listings.has_waiting()
+        self.queues().iter().any(|queue| queue.has_waiting())
+    }
+
+    /// Looks at the memory and the processors of the host, and lets new transfers wait if they are
+    /// short. Returns whether they are.
+    pub(crate) fn look_at_load(&self) -> bool {
+        let shortage = self.host.shortage();
+        self.transfers.set_short(shortage.is_some());
+        shortage.is_some()
     }
 }

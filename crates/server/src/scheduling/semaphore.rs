@@ -17,6 +17,10 @@ use crate::scheduling::fair_queue::FairQueue;
 /// A semaphore with at most `most` permits, for which addresses take turns. One address holds at
 /// most three quarters of them, so that some are left for others.
 ///
+/// While the semaphore is closed, because something else is short, the waiting ones get no permits
+/// unless none is held. Then they get them a few at a time ([`FairSemaphore::admit`]), so that all
+/// of them do not cause the next shortage together.
+///
 /// An operation whose client takes or sends next to nothing yields its permit to one that waits and
 /// continues without it. At most as many operations as there are permits may do so. If more are too
 /// slow, the slowest one of the address that has most of them has to end.
@@ -31,6 +35,7 @@ struct State<T> {
     held: HashMap<IpAddr, usize>,
     waiting: FairQueue<T>,
     yielded: Vec<Arc<Yielded>>,
+    closed: bool,
 }
 
 /// An operation that continues without its permit.
@@ -45,8 +50,9 @@ pub(crate) struct Yielded {
 pub(crate) enum Slow<T> {
     /// It keeps its permit.
     Keeps,
-    /// It has yielded its permit to this operation, which had waited longest.
-    Yields(Arc<Yielded>, T),
+    /// It has yielded its permit, to this operation, which had waited longest; to none while the
+    /// semaphore is closed and others hold permits.
+    Yields(Arc<Yielded>, Option<T>),
     Ends,
 }
 
@@ -59,8 +65,13 @@ const TRICKLE: u64 = 4 << 10;
 
 impl<T> FairSemaphore<T> {
     pub(crate) fn new(most: usize) -> Self {
-        let state =
-            State { free: most, held: HashMap::new(), waiting: FairQueue::default(), yielded: Vec::new() };
+        let state = State {
+            free: most,
+            held: HashMap::new(),
+            waiting: FairQueue::default(),
+            yielded: Vec::new(),
+            closed: false,
+        };
         Self { most, per_address: most - most / 4, state: Mutex::new(state) }
     }
 
@@ -69,7 +80,36 @@ impl<T> FairSemaphore<T> {
         self.state.lock().try_acquire(network(address), self.per_address)
     }
 
-    /// Waits for a permit. `one` is returned with it, at once or by [`Self::release`].
+    /// Closes the semaphore if something is `short`. Otherwise it opens, unless others wait: these
+    /// come first ([`Self::admit`]).
+    pub(crate) fn set_short(&self, short: bool) {
+        let mut state = self.state.lock();
+        state.closed = short || state.closed && state.waiting.len() > 0;
+    }
+
+    /// Nothing is short any more: returns a few of the waiting ones, which hold permits now. After
+    /// the last of them the semaphore is open.
+    pub(crate) fn admit(&self) -> Vec<T> {
+        let mut state = self.state.lock();
+        if !state.closed {
+            return Vec::new();
+        }
+        let held: usize = state.held.values().sum();
+        // A quarter more of what runs without shortage.
+        let few = (held / 4).max(1);
+        let admitted = (0..few).map_while(|_| state.grant(self.per_address)).collect();
+        state.closed = state.waiting.len() > 0;
+        admitted
+    }
+
+    /// The numbers of permits that are held, and of those that wait.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.held.values().sum(), state.waiting.len())
+    }
+
+    /// Waits for a permit. `one`, or one that has waited longer, is returned with a permit at once;
+    /// otherwise [`Self::release`] or [`Self::admit`] returns it.
     pub(crate) fn wait(&self, address: IpAddr, one: T) -> Option<T> {
         self.acquire_or(address, one, FairQueue::push)
     }
@@ -87,7 +127,8 @@ impl<T> FairSemaphore<T> {
             return Some(one);
         }
         push(&mut state.waiting, address, one);
-        None
+        // The last permit may have been released while the first of those that wait was looked at.
+        if state.closed && state.held.is_empty() { state.grant(self.per_address) } else { None }
     }
 
     /// Releases a permit. The one that is returned holds it now.
@@ -106,18 +147,15 @@ impl<T> FairSemaphore<T> {
             return Slow::Keeps;
         }
         if state.yielded.len() < self.most {
-            return match state.release(address, self.per_address) {
-                Some(next) => {
-                    let one = Arc::new(one);
-                    state.yielded.push(Arc::clone(&one));
-                    Slow::Yields(one, next)
-                }
-                // The waiting ones are of an address that has enough permits.
-                None => {
-                    state.try_acquire(address, self.per_address);
-                    Slow::Keeps
-                }
-            };
+            let next = state.release(address, self.per_address);
+            // The waiting ones are of an address that has enough permits.
+            if next.is_none() && !state.closed {
+                state.acquire(address, self.per_address);
+                return Slow::Keeps;
+            }
+            let one = Arc::new(one);
+            state.yielded.push(Arc::clone(&one));
+            return Slow::Yields(one, next);
         }
         if ending >= state.waiting.len() || !state.may_follow(address, self.per_address) {
             return Slow::Keeps;
@@ -135,7 +173,8 @@ impl<T> FairSemaphore<T> {
     /// An operation without a permit is no longer slow. Returns true if it holds a permit again.
     pub(crate) fn regain(&self, one: &Arc<Yielded>) -> bool {
         let mut state = self.state.lock();
-        let may = state.try_acquire(one.address, self.per_address);
+        // It runs already, so that nothing becomes shorter by its permit.
+        let may = state.acquire(one.address, self.per_address);
         if may {
             state.yielded.retain(|other| !Arc::ptr_eq(other, one));
         }
@@ -145,6 +184,12 @@ impl<T> FairSemaphore<T> {
     /// An operation without a permit has ended.
     pub(crate) fn end_yielded(&self, one: &Arc<Yielded>) {
         self.state.lock().yielded.retain(|other| !Arc::ptr_eq(other, one));
+    }
+
+    /// Removes all that wait, in the order in which they would get permits.
+    pub(crate) fn take_waiting(&self) -> Vec<T> {
+        let mut state = self.state.lock();
+        std::iter::from_fn(|| state.waiting.pop(|_| true)).map(|(_, one)| one).collect()
     }
 
     /// Removes the waiting ones for which `is` is true.
@@ -181,13 +226,21 @@ impl Yielded {
 
 impl<T> State<T> {
     fn release(&mut self, address: IpAddr, per_address: usize) -> Option<T> {
-        let Self { free, held, waiting, .. } = self;
-        *free += 1;
-        if let Some(theirs) = held.get_mut(&address) {
+        self.free += 1;
+        if let Some(theirs) = self.held.get_mut(&address) {
             *theirs -= 1;
             if *theirs == 0 {
-                held.remove(&address);
+                self.held.remove(&address);
             }
+        }
+        if self.closed && !self.held.is_empty() { None } else { self.grant(per_address) }
+    }
+
+    /// Gives a permit to the next one that waits, if there is a permit for it.
+    fn grant(&mut self, per_address: usize) -> Option<T> {
+        let Self { free, held, waiting, .. } = self;
+        if *free == 0 {
+            return None;
         }
         let may = |address| held.get(&address).is_none_or(|&theirs| theirs < per_address);
         let (address, next) = waiting.pop(may)?;
@@ -222,6 +275,11 @@ impl<T> State<T> {
     }
 
     fn try_acquire(&mut self, address: IpAddr, most: usize) -> bool {
+        let may = !self.closed || self.held.is_empty() && self.waiting.len() == 0;
+        may && self.acquire(address, most)
+    }
+
+    fn acquire(&mut self, address: IpAddr, most: usize) -> bool {
         let theirs = self.held.get(&address).copied().unwrap_or(0);
         let may = self.free > 0 && theirs < most;
         if may {
@@ -269,7 +327,8 @@ mod tests {
 
     fn yielded(slow: Slow<char>) -> (Arc<Yielded>, char) {
         match slow {
-            Slow::Yields(one, next) => (one, next),
+            Slow::Yields(one, Some(next)) => (one, next),
+            Slow::Yields(_, None) => panic!("no operation gets the permit"),
             Slow::Keeps => panic!("it stays"),
             Slow::Ends => panic!("it ends"),
         }
@@ -362,5 +421,60 @@ mod tests {
             assert_eq!(permits.release(OTHER), None);
         }
         assert_eq!(permits.release(ONE), Some('b'));
+    }
+
+    #[test]
+    fn closed_semaphore_keeps_one_running_and_admits_the_others_a_few_at_a_time() {
+        let permits = FairSemaphore::new(16);
+        assert!(permits.try_acquire(ONE) && permits.try_acquire(ONE));
+        permits.set_short(true);
+        assert!(!permits.try_acquire(OTHER));
+        for n in 0..6 {
+            assert_eq!(permits.wait(OTHER, n), None);
+        }
+        assert_eq!(permits.release(ONE), None);
+        // Nothing runs any more.
+        assert_eq!(permits.release(ONE), Some(0));
+        assert_eq!(permits.counts(), (1, 5));
+        permits.set_short(false);
+        assert!(!permits.try_acquire(ONE), "the others have waited for longer");
+        assert_eq!(permits.admit(), [1]);
+        permits.set_short(true);
+        assert_eq!(permits.release(OTHER), None);
+        permits.set_short(false);
+        assert_eq!((permits.admit(), permits.admit(), permits.admit()), (vec![2], vec![3], vec![4]));
+        assert_eq!(permits.admit(), [5]);
+        assert_eq!(permits.counts(), (5, 0));
+        // It is open.
+        assert!(permits.try_acquire(ONE) && permits.admit().is_empty());
+        permits.set_short(true);
+        permits.set_short(false);
+        assert!(permits.try_acquire(ONE));
+    }
+
+    #[test]
+    fn closed_semaphore_without_operations_runs_the_one_that_waits() {
+        let permits = FairSemaphore::new(4);
+        permits.set_short(true);
+        assert_eq!(permits.wait(ONE, 'a'), Some('a'));
+        assert_eq!((permits.wait(ONE, 'b'), permits.wait(OTHER, 'c')), (None, None));
+        let looked_at = permits.remove_waiting(|one| *one == 'b');
+        assert_eq!(permits.release(ONE), Some('c'));
+        assert_eq!(permits.release(OTHER), None);
+        assert_eq!(permits.wait_again(ONE, looked_at[0]), Some('b'));
+    }
+
+    #[test]
+    fn slow_operations_of_a_closed_semaphore_do_not_hold_up_others() {
+        let permits = FairSemaphore::new(4);
+        assert!(permits.try_acquire(ONE) && permits.try_acquire(ONE));
+        permits.set_short(true);
+        assert_eq!(permits.wait(OTHER, 'a'), None);
+        let Slow::Yields(first, None) = permits.make_way(ONE, 0) else { panic!("it keeps its permit") };
+        let (_second, next) = yielded(permits.make_way(ONE, 0));
+        assert_eq!((next, permits.counts()), ('a', (1, 0)));
+        // One that is fast again holds a permit.
+        assert!(permits.regain(&first));
+        assert_eq!(permits.counts(), (2, 0));
     }
 }
