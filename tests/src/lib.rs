@@ -21,6 +21,7 @@ pub mod json_schema;
 pub mod mode_e;
 pub mod nodes;
 pub mod nsi_provider;
+pub mod nsi_schemas;
 pub mod peers;
 pub mod plain_server;
 pub mod process;

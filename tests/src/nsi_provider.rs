@@ -1,7 +1,8 @@
 //! A provider of the NSI Connection Service 2.1 for tests, with faults.
 //!
-//! Its messages have the form that OpenNSA sends. It reads requests by looking for elements in the
-//! text, so that it shares no code with the requester under test.
+//! Its messages have the form that OpenNSA sends, and are valid by the schemas of OGF. It reads
+//! requests by looking for elements in the text, so that it shares no code with the requester under
+//! test.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -50,6 +51,10 @@ pub struct Faults {
 struct State {
     requests: Vec<String>,
     texts: Vec<String>,
+    /// Answers and results that the provider has sent.
+    sent: Vec<String>,
+    /// The requester's answers to results.
+    acknowledged: Vec<String>,
     reservation: &'static str,
     provisioned: bool,
     terminated: bool,
@@ -106,6 +111,16 @@ impl NsiProvider {
         self.state.lock().texts.clone()
     }
 
+    /// The whole messages of the provider so far.
+    pub fn sent(&self) -> Vec<String> {
+        self.state.lock().sent.clone()
+    }
+
+    /// The requester's answers to results so far.
+    pub fn acknowledged(&self) -> Vec<String> {
+        self.state.lock().acknowledged.clone()
+    }
+
     /// Whether a path is there.
     pub fn has_path(&self) -> bool {
         let state = self.state.lock();
@@ -141,18 +156,34 @@ pub fn post(address: &str, path: &str, text: &str) -> Result<(u16, String)> {
     Ok((status, body))
 }
 
-/// The whole message, as OpenNSA sends it to a requester.
+/// The whole message, as OpenNSA sends it to a requester. Faults have no header, and no
+/// correlation ID.
 pub fn message(correlation: &str, body: &str) -> String {
+    let header = match correlation {
+        "" => String::new(),
+        correlation => format!(
+            "<header:nsiHeader><protocolVersion>application/vnd.ogf.nsi.cs.v2.requester+soap</protocolVersion>\
+             <correlationId>{correlation}</correlationId><requesterNSA>{REQUESTER}</requesterNSA>\
+             <providerNSA>{PROVIDER}</providerNSA></header:nsiHeader>"
+        ),
+    };
     format!(
         "<soap:Envelope xmlns:ctypes=\"http://schemas.ogf.org/nsi/2013/12/connection/types\" \
          xmlns:ftypes=\"http://schemas.ogf.org/nsi/2013/12/framework/types\" \
          xmlns:header=\"http://schemas.ogf.org/nsi/2013/12/framework/headers\" \
          xmlns:p2psrv=\"http://schemas.ogf.org/nsi/2013/12/services/point2point\" \
-         xmlns:soap=\"http://schemas.xmlsoap.org/soap/envelope/\">\n<soap:Header><header:nsiHeader>\
-         <protocolVersion>application/vnd.ogf.nsi.cs.v2.requester+soap</protocolVersion>\
-         <correlationId>{correlation}</correlationId><requesterNSA>{REQUESTER}</requesterNSA>\
-         <providerNSA>{PROVIDER}</providerNSA></header:nsiHeader></soap:Header>\n\
+         xmlns:soap=\"http://schemas.xmlsoap.org/soap/envelope/\">\n<soap:Header>{header}</soap:Header>\n\
          <soap:Body>{body}</soap:Body>\n</soap:Envelope>\n"
+    )
+}
+
+/// A notification that the data plane of the connection is up.
+pub fn data_plane_up(connection: &str) -> String {
+    format!(
+        "<ctypes:dataPlaneStateChange><connectionId>{connection}</connectionId>\
+         <notificationId>1</notificationId><timeStamp>2026-11-21T19:31:18Z</timeStamp><dataPlaneStatus>\
+         <active>true</active><version>0</version><versionConsistent>true</versionConsistent></dataPlaneStatus>\
+         </ctypes:dataPlaneStateChange>"
     )
 }
 
@@ -184,14 +215,14 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, faults: &Faults) -> Result
              <ftypes:serviceException><nsaId>{PROVIDER}</nsaId><errorId>00400</errorId><text>{text}</text>\
              </ftypes:serviceException></detail></soap:Fault>"
         );
-        return reply(&mut stream, 500, &message("", &fault));
+        return answer_with(&mut stream, state, 500, message("", &fault));
     }
     let (answer, result) = carry_out(&request, &name, &mut state.lock(), faults);
     if let Some((trap, Moment::Unanswered)) = trap {
         trap.spring();
         return Ok(());
     }
-    reply(&mut stream, 200, &message(&correlation, &answer))?;
+    answer_with(&mut stream, state, 200, message(&correlation, &answer))?;
     if let Some((trap, Moment::Answered(_))) = trap {
         trap.spring();
     }
@@ -201,16 +232,11 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, faults: &Faults) -> Result
         } else {
             &correlation
         };
-        call_back(&reply_to, &message(of, &result))?;
+        report(state, &reply_to, message(of, &result))?;
     }
     if name == "provision" && !faults.never_up && !faults.loses_results {
-        let status = format!(
-            "<ctypes:dataPlaneStateChange><connectionId>{CONNECTION}</connectionId>\
-             <notificationId>1</notificationId><timeStamp>2026-11-21T19:31:18Z</timeStamp><dataPlaneStatus>\
-             <active>true</active><version>0</version><versionConsistent>true</versionConsistent></dataPlaneStatus>\
-             </ctypes:dataPlaneStateChange>"
-        );
-        call_back(&reply_to, &message("urn:uuid:11111111-0000-4000-8000-000000000000", &status))?;
+        let of_none = "urn:uuid:11111111-0000-4000-8000-000000000000";
+        report(state, &reply_to, message(of_none, &data_plane_up(CONNECTION)))?;
     }
     Ok(())
 }
@@ -270,8 +296,9 @@ fn carry_out(request: &str, name: &str, state: &mut State, faults: &Faults) -> (
         "querySummarySync" => {
             let mut list = String::new();
             if faults.lists_others {
-                list += "<reservation><connectionId>OTHER</connectionId><criteria version=\"0\"/>\
-                         <requesterNSA>urn:ogf:network:other</requesterNSA><connectionStates>\
+                list += "<reservation><connectionId>OTHER</connectionId><criteria version=\"0\"><schedule/>\
+                         <serviceType>http://services.ogf.org/nsi/2013/07/descriptions/EVTS.A-GOLE</serviceType>\
+                         </criteria><requesterNSA>urn:ogf:network:other</requesterNSA><connectionStates>\
                          <reservationState>ReserveStart</reservationState><provisionState>Provisioned</provisionState>\
                          <lifecycleState>Created</lifecycleState><dataPlaneStatus><active>true</active>\
                          <version>0</version><versionConsistent>true</versionConsistent></dataPlaneStatus>\
@@ -360,10 +387,25 @@ fn states(state: &State, faults: &Faults) -> String {
     )
 }
 
-pub(crate) fn call_back(url: &str, text: &str) -> Result<()> {
+/// Sends a result or a notification, and keeps it and the answer.
+fn report(state: &Mutex<State>, url: &str, text: String) -> Result<()> {
+    state.lock().sent.push(text.clone());
+    let answer = call_back(url, &text)?;
+    state.lock().acknowledged.push(answer);
+    Ok(())
+}
+
+/// Answers a request, and keeps the answer.
+fn answer_with(stream: &mut TcpStream, state: &Mutex<State>, status: u16, text: String) -> Result<()> {
+    state.lock().sent.push(text.clone());
+    reply(stream, status, &text)
+}
+
+/// Returns the answer.
+pub(crate) fn call_back(url: &str, text: &str) -> Result<String> {
     let rest = url.strip_prefix("http://").ok_or_else(|| anyhow!("{url}"))?;
     let (address, path) = rest.split_once('/').context("no path")?;
-    post(address, &format!("/{path}"), text).map(drop)
+    post(address, &format!("/{path}"), text).map(|(_, answer)| answer)
 }
 
 fn read(stream: &mut TcpStream) -> Result<String> {

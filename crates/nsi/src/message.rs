@@ -1,20 +1,16 @@
-//! Messages of the Connection Service 2.1: requests as text, and a parser of what the provider
-//! sends.
-//!
-//! The parser is for input of strangers. It accepts no DTD, so there are no entities but those of
-//! XML itself, and a limited number of nodes. It looks names up by their namespaces, and ignores
-//! elements that it does not know.
+//! Messages of the Connection Service 2.1: requests as text, and the types of what the provider
+//! sends. [`parse`] reads it.
+
+mod reader;
 
 use std::time::Duration;
 
-use roxmltree::{Document, Node, ParsingOptions};
+pub use reader::parse;
 
 use crate::time;
 
 /// The longest message in bytes.
 pub const LONGEST: usize = 1 << 20;
-/// The most nodes of a message.
-const MOST_NODES: u32 = 20_000;
 
 const SOAP: &str = "http://schemas.xmlsoap.org/soap/envelope/";
 const HEADERS: &str = "http://schemas.ogf.org/nsi/2013/12/framework/headers";
@@ -168,12 +164,18 @@ pub enum MessageError {
     Xml(String),
     #[error("the message has no {0}")]
     Missing(&'static str),
+    #[error("{0:?} is no message of the Connection Service")]
+    Unknown(String),
+    #[error("the message is not valid: {place} has no {name}")]
+    Incomplete { place: String, name: &'static str },
+    #[error("the message is not valid: {place} is {value:?}, and has to be {expected}")]
+    WrongValue { place: String, value: String, expected: String },
 }
 
 /// A message of the provider.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Empty if the message has no header, as faults have not.
+    /// Empty if the message has no header, which only faults may lack.
     pub correlation: String,
     pub requester: String,
     pub provider: String,
@@ -203,7 +205,7 @@ pub enum Body {
         connection: String,
         name: String,
     },
-    /// A message that a requester does not expect.
+    /// Another message of the service, which a requester does not expect.
     Other(String),
 }
 
@@ -242,7 +244,8 @@ impl std::fmt::Display for ServiceError {
     }
 }
 
-/// A connection as the provider describes it. Members that are missing are empty.
+/// A connection as the provider describes it. Members that its kind of message does not have are
+/// empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     pub connection: String,
@@ -255,7 +258,7 @@ pub struct Summary {
     pub active: bool,
     /// The provider has agreed to criteria.
     pub has_criteria: bool,
-    /// The version of the criteria; 0 if it is not known.
+    /// The version of the criteria; 0 if there are none, or the provider counts from 0.
     pub version: u32,
     pub from: Option<Duration>,
     pub until: Option<Duration>,
@@ -265,128 +268,9 @@ pub struct Summary {
     pub vlan: Option<String>,
 }
 
-/// Parses a message.
-///
-/// # Errors
-/// It is too long, not XML, has a DTD or too many nodes, or misses what its kind needs.
-pub fn parse(bytes: &[u8]) -> Result<Message, MessageError> {
-    if bytes.len() > LONGEST {
-        return Err(MessageError::TooLong);
-    }
-    let text = str::from_utf8(bytes).map_err(|_| MessageError::NotText)?;
-    let options = ParsingOptions { allow_dtd: false, nodes_limit: MOST_NODES, ..ParsingOptions::default() };
-    let document =
-        Document::parse_with_options(text, options).map_err(|error| MessageError::Xml(error.to_string()))?;
-    let envelope = document.root_element();
-    if !envelope.has_tag_name((SOAP, "Envelope")) {
-        return Err(MessageError::Missing("SOAP envelope"));
-    }
-    let part = |name| envelope.children().find(|node| node.has_tag_name((SOAP, name)));
-    let body = part("Body").ok_or(MessageError::Missing("SOAP body"))?;
-    let content = body.children().find(Node::is_element).ok_or(MessageError::Missing("content"))?;
-    let header = part("Header").and_then(|header| child(header, "nsiHeader"));
-    let of_header = |name| header.map(|header| text_of(header, name)).unwrap_or_default();
-    Ok(Message {
-        correlation: of_header("correlationId"),
-        requester: of_header("requesterNSA"),
-        provider: of_header("providerNSA"),
-        body: read_body(content)?,
-    })
-}
-
-fn read_body(content: Node<'_, '_>) -> Result<Body, MessageError> {
-    if content.has_tag_name((SOAP, "Fault")) {
-        return Ok(Body::Error(fault_of(content)));
-    }
-    let name = content.tag_name().name();
-    if content.tag_name().namespace() != Some(CONNECTION) {
-        return Ok(Body::Other(name.to_owned()));
-    }
-    let connection = || match text_of(content, "connectionId") {
-        id if id.is_empty() => Err(MessageError::Missing("connectionId")),
-        id => Ok(id),
-    };
-    let confirmed = |confirmed| connection().map(|id| Body::Confirmed(confirmed, id));
-    match name {
-        "acknowledgment" => Ok(Body::Acknowledgment),
-        "reserveResponse" => connection().map(Body::ReserveResponse),
-        "reserveConfirmed" => connection().map(|_| Body::Held(summary(content))),
-        "reserveCommitConfirmed" => confirmed(Confirmed::Commit),
-        "reserveAbortConfirmed" => confirmed(Confirmed::Abort),
-        "provisionConfirmed" => confirmed(Confirmed::Provision),
-        "releaseConfirmed" => confirmed(Confirmed::Release),
-        "terminateConfirmed" => confirmed(Confirmed::Terminate),
-        "reserveFailed" | "reserveCommitFailed" => {
-            connection().map(|connection| Body::Failed { connection, error: error_of(content) })
-        }
-        "error" => Ok(Body::Error(error_of(content))),
-        "querySummaryConfirmed" | "querySummarySyncConfirmed" => {
-            let reservations = content.children().filter(|node| node.tag_name().name() == "reservation");
-            Ok(Body::Query(reservations.map(summary).collect()))
-        }
-        "dataPlaneStateChange" | "errorEvent" | "reserveTimeout" => {
-            connection().map(|connection| Body::Notification { connection, name: name.to_owned() })
-        }
-        _ => Ok(Body::Other(name.to_owned())),
-    }
-}
-
-fn summary(node: Node<'_, '_>) -> Summary {
-    let criteria = node.children().rfind(|node| node.tag_name().name() == "criteria");
-    let schedule = criteria.and_then(|criteria| child(criteria, "schedule"));
-    let service = criteria.and_then(|criteria| child(criteria, "p2ps"));
-    let states = child(node, "connectionStates");
-    let state = |name| states.map(|states| text_of(states, name)).unwrap_or_default();
-    let when = |name| schedule.and_then(|schedule| time::parse(&text_of(schedule, name)));
-    let data_plane = states.and_then(|states| child(states, "dataPlaneStatus"));
-    let active = data_plane.map(|status| text_of(status, "active")).unwrap_or_default();
-    let source = service.map(|service| text_of(service, "sourceSTP")).unwrap_or_default();
-    Summary {
-        connection: text_of(node, "connectionId"),
-        global_id: text_of(node, "globalReservationId"),
-        description: text_of(node, "description"),
-        requester: text_of(node, "requesterNSA"),
-        reservation: state("reservationState"),
-        provision: state("provisionState"),
-        lifecycle: state("lifecycleState"),
-        active: matches!(&*active, "true" | "1"),
-        has_criteria: criteria.is_some(),
-        version: criteria.and_then(|criteria| criteria.attribute("version")?.parse().ok()).unwrap_or(0),
-        from: when("startTime"),
-        until: when("endTime"),
-        capacity: service.and_then(|service| text_of(service, "capacity").parse().ok()),
-        vlan: vlan(&source),
-    }
-}
-
 /// The VLAN in a service termination point, such as `urn:...:port?vlan=1784`.
 pub(crate) fn vlan(stp: &str) -> Option<String> {
     let (_, labels) = stp.split_once('?')?;
     let value = labels.split(['&', ';']).find_map(|label| label.strip_prefix("vlan="))?;
     value.parse::<u16>().ok().map(|vlan| vlan.to_string())
-}
-
-fn fault_of(fault: Node<'_, '_>) -> ServiceError {
-    let detail = child(fault, "detail").map(error_of).unwrap_or_default();
-    match detail.text.is_empty() {
-        true => ServiceError { text: text_of(fault, "faultstring"), ..detail },
-        false => detail,
-    }
-}
-
-fn error_of(node: Node<'_, '_>) -> ServiceError {
-    let Some(exception) = child(node, "serviceException") else { return ServiceError::default() };
-    ServiceError { code: text_of(exception, "errorId"), text: text_of(exception, "text") }
-}
-
-/// Elements within a message are not qualified in most programs, and are in some.
-fn child<'a, 'input>(node: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
-    node.children().find(|child| child.is_element() && child.tag_name().name() == name)
-}
-
-/// The text of a child; empty if there is none. Texts for people are shortened.
-fn text_of(node: Node<'_, '_>, name: &str) -> String {
-    const LONGEST_TEXT: usize = 1000;
-    let text = child(node, name).and_then(|child| child.text()).unwrap_or_default().trim();
-    text.chars().filter(|c| !c.is_control()).take(LONGEST_TEXT).collect()
 }

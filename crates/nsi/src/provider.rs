@@ -146,10 +146,11 @@ impl Nsi {
             Ok(message) if status.is_success() || matches!(message.body, Body::Error(_)) => Ok(message),
             Ok(_) => Err(Outcome::Unclear(format!("{url}: HTTP status {status}"))),
             Err(error) if status.is_success() => Err(Outcome::Unclear(format!("{url}: {error}"))),
+            // The text is mostly a page for people.
             Err(_) if status.is_client_error() => {
                 Err(Outcome::Refused(format!("{url}: HTTP status {status}")))
             }
-            Err(_) => Err(Outcome::Unclear(format!("{url}: HTTP status {status}"))),
+            Err(error) => Err(Outcome::Unclear(format!("{url}: HTTP status {status}: {error}"))),
         }
     }
 

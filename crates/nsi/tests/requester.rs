@@ -13,11 +13,13 @@ use ropewalk_paths::{
     State, Step, now,
 };
 use ropewalk_tests::nsi_provider::{
-    CONNECTION, Faults, NsiProvider, free_port, message as from_provider, post,
+    CONNECTION, Faults, NsiProvider, data_plane_up, free_port, message as from_provider, post,
 };
 
 /// The time for which a path is reserved, if it is to be extended. Messages have whole seconds.
 const LONG: Duration = Duration::from_secs(4);
+
+const OTHER_REQUEST: &str = "urn:uuid:00000000-0000-4000-8000-000000000000";
 
 struct Site {
     directory: tempfile::TempDir,
@@ -180,7 +182,12 @@ fn answers_that_are_no_messages_change_nothing() {
         (bomb.to_owned(), "DTD"),
         ("no XML".to_owned(), "not XML"),
         ("<x/>".to_owned(), "no SOAP envelope"),
-        (from_provider("urn:uuid:0", "<ctypes:acknowledgment/>"), "another request"),
+        (
+            from_provider("urn:uuid:0", "<ctypes:acknowledgment/>"),
+            "nsiHeader/correlationId is \"urn:uuid:0\"",
+        ),
+        (from_provider(OTHER_REQUEST, "<ctypes:acknowledgment/>"), "another request"),
+        (from_provider(OTHER_REQUEST, "<ctypes:welcome/>"), "\"welcome\" is no message"),
         ("x".repeat(message::LONGEST + 10), "longer than"),
     ] {
         let site = Site::new(Faults { answer: Some(answer), ..Faults::default() });
@@ -200,8 +207,7 @@ fn forged_messages_to_the_listener_are_refused() {
     let mut nsi = Nsi::open(&site.file()).unwrap();
     let hold = order(Step::Hold, None);
     assert_eq!(nsi.send(&hold), Outcome::Accepted);
-    let (address, other) =
-        (format!("127.0.0.1:{}", site.port), "urn:uuid:00000000-0000-4000-8000-000000000000");
+    let (address, other) = (format!("127.0.0.1:{}", site.port), OTHER_REQUEST);
     let plain =
         |name: &str, id: &str| format!("<ctypes:{name}><connectionId>{id}</connectionId></ctypes:{name}>");
     let confirmed = plain("provisionConfirmed", CONNECTION);
@@ -210,10 +216,11 @@ fn forged_messages_to_the_listener_are_refused() {
     for (text, reason) in [
         (from_provider(other, &confirmed), "belongs to no request"),
         (from_provider(&own, &plain("terminateConfirmed", "OTHER")), "is not one of this requester"),
-        (from_provider(other, &plain("dataPlaneStateChange", "OTHER")), "is not one of this requester"),
+        (from_provider(other, &data_plane_up("OTHER")), "is not one of this requester"),
         (from_provider(&own, &confirmed).replace("alpha.test:2026:nsa", "mallory"), "is from the provider"),
         (from_provider(&own, &confirmed).replace("mover.test:2026:nsa", "mallory"), "is for the requester"),
         (from_provider(&own, &plain("reserve", "OTHER")), "does not expect"),
+        (from_provider(&own, "<ctypes:provisionConfirmed/>"), "provisionConfirmed has no connectionId"),
         ("<!DOCTYPE x [<!ENTITY a \"a\">]><x>&a;</x>".to_owned(), "DTD"),
     ] {
         let (status, answer) = post(&address, "/callback", &text).unwrap();
@@ -225,7 +232,7 @@ fn forged_messages_to_the_listener_are_refused() {
     post(&address, "/callback", &from_provider(&own, &confirmed)).unwrap();
     assert_eq!(nsi.receive(Duration::from_millis(100)), None);
     // A notification only causes a query.
-    post(&address, "/callback", &from_provider(other, &plain("dataPlaneStateChange", CONNECTION))).unwrap();
+    post(&address, "/callback", &from_provider(other, &data_plane_up(CONNECTION))).unwrap();
     let notification = nsi.receive(Duration::from_secs(10)).unwrap();
     assert_eq!((notification.number, notification.outcome), (None, Outcome::Accepted));
 }

@@ -166,7 +166,7 @@ fn provider_of_another_authority_gets_no_request() {
 fn listener_hears_only_the_provider() {
     let site = Site::new("https://localhost:1/");
     let nsi = site.open();
-    let text = message("urn:uuid:0", "<ctypes:acknowledgment/>");
+    let text = message("urn:uuid:00000000-0000-4000-8000-000000000000", "<ctypes:acknowledgment/>");
     assert_eq!(site.call(None, &text), None);
     let stranger = Certified::new("localhost", Some(&Certified::new("authority", None)));
     assert_eq!(site.call(Some(&stranger), &text), None);
