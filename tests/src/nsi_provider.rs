@@ -35,6 +35,8 @@ pub struct Faults {
     pub fails: Option<&'static str>,
     /// Answers an extension with `reserveFailed` of this text.
     pub refuses_extensions: Option<&'static str>,
+    /// Versions of criteria begin with 0, whatever is requested, as with OpenNSA.
+    pub counts_from_zero: bool,
     /// A provisioned path does not become active.
     pub never_up: bool,
     /// Confirms times that end before they begin.
@@ -209,7 +211,12 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, faults: &Faults) -> Result
     if let Some(text) = &faults.answer {
         return reply(&mut stream, 200, text);
     }
-    if let Some(text) = faults.refuses.filter(|_| name == "reserve") {
+    let refusal = match (name.as_str(), faults.refuses) {
+        ("reserve", Some(text)) => Some(text),
+        ("reserve", None) => (version(&request) == Some(0)).then_some("version 0 cannot be requested"),
+        _ => None,
+    };
+    if let Some(text) = refusal {
         let fault = format!(
             "<soap:Fault><faultcode>soap:Server</faultcode><faultstring>{text}</faultstring><detail>\
              <ftypes:serviceException><nsaId>{PROVIDER}</nsaId><errorId>00400</errorId><text>{text}</text>\
@@ -254,6 +261,7 @@ fn carry_out(request: &str, name: &str, state: &mut State, faults: &Faults) -> (
             for key in ["globalReservationId", "description", "startTime", "endTime", "capacity"] {
                 state.reserved.insert(key, element(request, key).unwrap_or_default().to_owned());
             }
+            state.version = if faults.counts_from_zero { 0 } else { version(request).unwrap_or(1) };
             state.reservation = if faults.fails.is_some() { "ReserveFailed" } else { "ReserveHeld" };
             let result = match faults.fails {
                 Some(text) => format!(
@@ -323,8 +331,8 @@ fn carry_out(request: &str, name: &str, state: &mut State, faults: &Faults) -> (
 
 /// The result of a `reserve` for the connection that is there.
 fn extend(request: &str, state: &mut State, faults: &Faults) -> String {
-    let version = request.split_once("<criteria version=\"").and_then(|(_, rest)| rest.split('"').next());
-    let version = version.and_then(|version| version.parse().ok()).unwrap_or(0);
+    // Without one, the provider assigns the next.
+    let version = version(request).unwrap_or(state.version + 1);
     let end = element(request, "endTime").unwrap_or_default().to_owned();
     let refused = match (faults.refuses_extensions, state.reservation) {
         (Some(text), _) => Some(text),
@@ -350,6 +358,12 @@ fn extend(request: &str, state: &mut State, faults: &Faults) -> String {
     format!(
         "<ctypes:reserveConfirmed><connectionId>{CONNECTION}</connectionId>{held}</ctypes:reserveConfirmed>"
     )
+}
+
+/// The version of the criteria in a request.
+fn version(request: &str) -> Option<u32> {
+    let (_, rest) = request.split_once("<criteria version=\"")?;
+    rest.split('"').next()?.parse().ok()
 }
 
 fn criteria(state: &State, faults: &Faults) -> String {

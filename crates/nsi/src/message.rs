@@ -9,6 +9,10 @@ pub use reader::parse;
 
 use crate::time;
 
+/// The version of the first criteria of a reservation. Zero stands for "not reserved yet" and must
+/// not be requested (OGF's schema, `ReservationRequestCriteriaType`); some providers count from it
+/// nevertheless.
+pub const FIRST_VERSION: u32 = 1;
 /// The longest message in bytes.
 pub const LONGEST: usize = 1 << 20;
 
@@ -56,7 +60,7 @@ pub fn reserve(header: Header<'_>, reserve: &Reserve<'_>) -> String {
         "<c:reserve>".to_owned(),
         tag("globalReservationId", reserve.global_id),
         tag("description", reserve.description),
-        "<criteria version=\"0\"><schedule>".to_owned(),
+        format!("<criteria version=\"{FIRST_VERSION}\"><schedule>"),
         from,
         tag("endTime", &time::show(reserve.until)),
         "</schedule>".to_owned(),

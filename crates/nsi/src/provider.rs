@@ -12,7 +12,9 @@ use ropewalk_paths::{Answer, Binding, Id, Limits, Order, Outcome, Provider, Stat
 
 use crate::callback::{Expected, Rules};
 use crate::listener::Listener;
-use crate::message::{self, Body, Confirmed, Header, LONGEST, Message, Reserve, ServiceError, Summary};
+use crate::message::{
+    self, Body, Confirmed, FIRST_VERSION, Header, LONGEST, Message, Reserve, ServiceError, Summary,
+};
 use crate::requester::{SetupError, agent, check_wanted, failure, global_id, listen};
 use crate::settings::Settings;
 
@@ -28,7 +30,7 @@ pub struct Nsi {
     requests: HashMap<String, (Id, u64, Step)>,
     id: Option<Id>,
     reference: Option<String>,
-    /// The highest version of the criteria so far.
+    /// The highest version of the criteria so far, requested or confirmed.
     version: u32,
     /// The end that an extension asks for.
     wanted: Option<Duration>,
@@ -60,7 +62,7 @@ impl Nsi {
             requests: HashMap::new(),
             id: None,
             reference: None,
-            version: 0,
+            version: FIRST_VERSION,
             wanted: None,
         })
     }

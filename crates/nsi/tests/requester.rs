@@ -85,7 +85,11 @@ fn path_is_reserved_used_and_removed() {
 
 #[test]
 fn path_in_use_is_extended_also_if_results_are_lost() {
-    for faults in [Faults::default(), Faults { loses_results: true, ..Faults::default() }] {
+    for faults in [
+        Faults::default(),
+        Faults { loses_results: true, ..Faults::default() },
+        Faults { counts_from_zero: true, ..Faults::default() },
+    ] {
         let site = Site::new(faults);
         let mut entry = Entry::new("nsi:x".to_owned(), Owner::Transfer, request());
         // It is extended at half of its time.
@@ -102,8 +106,13 @@ fn path_in_use_is_extended_also_if_results_are_lost() {
         }
         assert!(site.provider.end() > first, "{} {first}", site.provider.end());
         assert_eq!(runner.entry().extending, None);
-        let modified = |text: &&String| text.contains("<criteria version=\"1\"><schedule><endTime>");
-        assert_eq!(site.provider.texts().iter().filter(modified).count(), 1);
+        // The first version is 1, and each change of it has the next one.
+        let texts = site.provider.texts();
+        let version = |text: &str| text.split("<criteria version=").nth(1).map(|text| text[..3].to_owned());
+        let versions: Vec<String> = texts.iter().filter_map(|text| version(text)).collect();
+        assert_eq!(versions, ["\"1\"", "\"2\""]);
+        let modified = |text: &&String| text.contains("<criteria version=\"2\"><schedule><endTime>");
+        assert_eq!(texts.iter().filter(modified).count(), 1);
         runner.end();
         assert!(!runner.is_left() && !site.provider.has_path());
     }
@@ -128,6 +137,18 @@ fn refused_extension_leaves_the_path_in_use() {
     runner.end();
     assert!(!runner.is_left() && !site.provider.has_path());
     assert!(site.provider.requests().contains(&"reserveAbort".to_owned()));
+}
+
+#[test]
+fn provider_refuses_a_reservation_with_version_zero() {
+    let site = Site::new(Faults::default());
+    let mut nsi = Nsi::open(&site.file()).unwrap();
+    nsi.send(&order(Step::Hold, None));
+    let reserve = site.provider.texts().remove(0).replace("criteria version=\"1\"", "criteria version=\"0\"");
+    let text = fs::read_to_string(site.file()).unwrap();
+    let address = text.lines().next().unwrap().split('/').nth(2).unwrap().to_owned();
+    let (status, answer) = post(&address, "/NSI/services/CS2", &reserve).unwrap();
+    assert!(status == 500 && answer.contains("version 0 cannot be requested"), "{status} {answer}");
 }
 
 #[test]
