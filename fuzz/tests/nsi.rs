@@ -2,6 +2,7 @@
 
 use ropewalk_fuzz::{ITERATIONS, soup};
 use ropewalk_nsi::rest::message as json;
+use ropewalk_nsi::topology::{Topology, Vlans};
 use ropewalk_nsi::{message, parse_time, show_time};
 
 const WORDS: &[&[u8]] = &[
@@ -66,6 +67,44 @@ fn times_are_parsed_or_refused() {
         let text = soup(input, words);
         if let Some(time) = str::from_utf8(&text).ok().and_then(parse_time) {
             assert_eq!(parse_time(&show_time(time)), Some(time));
+        }
+    });
+}
+
+#[test]
+fn topologies_and_names_of_ports_are_parsed_or_refused() {
+    let words: &[&[u8]] = &[
+        b"<t:Topology xmlns:t=\"http://schemas.ogf.org/nml/2013/05/base#\" id=\"urn:t\">",
+        b"</t:Topology>",
+        b"<t:BidirectionalPort id=\"urn:t:p\">",
+        b"<t:name>port</t:name>",
+        b"<t:PortGroup id=\"urn:t:p-in\"/>",
+        b"</t:BidirectionalPort>",
+        b"<t:Relation type=\"http://schemas.ogf.org/nml/2013/05/base#hasInboundPort\"><t:PortGroup id=\"urn:t:p-in\">",
+        b"<t:LabelGroup labeltype=\"http://schemas.ogf.org/nml/2012/10/ethernet#vlan\">",
+        b"1780-1799",
+        b",",
+        b"-",
+        b"4095",
+        b"</t:LabelGroup>",
+        b"</t:PortGroup></t:Relation>",
+        b"<!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\">]>",
+        b"&a;",
+        b"<",
+    ];
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        let text = soup(input, words);
+        let text = String::from_utf8_lossy(&text);
+        if let Ok(topology) = Topology::parse(&text) {
+            for name in ["port?vlan=1790", "p", "urn:t:p", "urn:other:p", &text] {
+                if let Ok(point) = topology.resolve(name, true) {
+                    // A termination point names itself.
+                    assert_eq!(topology.resolve(&point, true), Ok(point));
+                }
+            }
+        }
+        if let Ok(vlans) = text.parse::<Vlans>() {
+            assert_eq!(vlans.to_string().parse(), Ok(vlans));
         }
     });
 }

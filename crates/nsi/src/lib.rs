@@ -8,7 +8,8 @@
 //!
 //! [`NsiRest`] reserves paths through the NSI Aggregator Proxy, which hides the service behind JSON
 //! over HTTP; [`rest`] has its messages. Both have the same file of settings, and share the HTTP
-//! client and the listener.
+//! client and the listener. With a [`topology`], the file can name the ends of a path by short
+//! names.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ pub mod rest;
 mod settings;
 mod time;
 mod tls;
+pub mod topology;
 
 pub use provider::Nsi;
 pub use requester::SetupError;

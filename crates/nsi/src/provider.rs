@@ -17,6 +17,7 @@ use crate::message::{
 };
 use crate::requester::{SetupError, agent, check_wanted, failure, global_id, listen};
 use crate::settings::Settings;
+use crate::topology;
 
 /// A provider that speaks NSI CS 2.1, for one reservation.
 pub struct Nsi {
@@ -82,13 +83,14 @@ impl Nsi {
         };
         match order.step {
             Step::Hold => {
-                let Settings { service_type, bidirectional, source, destination, .. } = &self.settings;
+                let Settings { service_type, bidirectional, .. } = &self.settings;
                 let capacity = match order.request.capacity {
                     Some(bits) => bits,
                     None => self.settings.capacity_in_bits()?,
                 };
                 let request = &order.request;
                 check_wanted(request)?;
+                let (source, destination) = &topology::ends(&self.settings, &self.agent)?;
                 let reserve = Reserve {
                     global_id,
                     // Some providers do not keep the global ID.

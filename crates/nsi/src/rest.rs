@@ -22,6 +22,7 @@ use crate::listener::{Judge, Listener};
 use crate::message::vlan;
 use crate::requester::{SetupError, agent, check_wanted, failure, global_id, listen};
 use crate::settings::Settings;
+use crate::topology;
 use message::{Change, Detail, LONGEST, LONGEST_LIST, Reserve, Status, WantedCriteria, WantedPath};
 
 /// A provider behind the NSI Aggregator Proxy, for one reservation.
@@ -79,6 +80,7 @@ impl NsiRest {
             return Err(Outcome::Refused(NO_SCHEDULE.to_owned()));
         }
         check_wanted(request).map_err(Outcome::Refused)?;
+        let (source, destination) = &topology::ends(&self.settings, &self.agent).map_err(Outcome::Refused)?;
         let bits = request.capacity.map_or_else(|| self.settings.capacity_in_bits(), Ok);
         let global_id = global_id(&order.id);
         let body = Reserve {
@@ -88,8 +90,8 @@ impl NsiRest {
                 service_type: &self.settings.service_type,
                 p2ps: WantedPath {
                     capacity: bits.map_err(Outcome::Refused)?.div_ceil(1_000_000),
-                    source: &self.settings.source,
-                    destination: &self.settings.destination,
+                    source,
+                    destination,
                 },
             },
             requester: &self.settings.requester_id,

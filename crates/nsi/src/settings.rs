@@ -1,5 +1,6 @@
 //! The file that names a provider and the ends of a path (docs/paths.md).
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,10 +34,17 @@ pub struct Settings {
     /// The address and port at which this program listens for the provider; without it, those of
     /// the callback URL.
     pub callback_listen: Option<SocketAddr>,
-    /// The service termination point at the source's side, with its label (`?vlan=1784`).
+    /// The service termination point at the source's side, with its label (`?vlan=1784`), or the
+    /// name of a port or a host that stands for one.
     pub source: String,
-    /// The service termination point at the destination's side.
+    /// The same at the destination's side.
     pub destination: String,
+    /// NML topologies, which explain names of ports: files, and http:// or https:// URLs.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub topology: Vec<String>,
+    /// The ports of hosts.
+    #[serde(default)]
+    pub hosts: BTreeMap<String, String>,
     /// A rate such as `5Gbit/s`, if the command names none.
     pub capacity: String,
     #[serde(default = "service_type")]
@@ -139,6 +147,9 @@ impl Settings {
                 *file = directory.join(&*file);
             }
         }
+        for place in settings.topology.iter_mut().filter(|place| !is_url(place)) {
+            *place = directory.join(&*place).to_string_lossy().into_owned();
+        }
         settings.check().map_err(failed)?;
         Ok(settings)
     }
@@ -167,12 +178,20 @@ impl Settings {
     fn check(&self) -> Result<(), String> {
         for (name, url) in [("provider", &self.provider), ("callback", &self.callback)] {
             let secure = url.starts_with("https://");
-            if !secure && !url.starts_with("http://") {
+            if !is_url(url) {
                 return Err(format!("{name}: expected an http:// or https:// URL"));
             }
             if secure && self.tls.is_none() {
                 return Err(format!(
                     "{name} is an https:// URL: [tls] has to name certificate, key and authorities"
+                ));
+            }
+        }
+        for (name, text) in [("source", &self.source), ("destination", &self.destination)] {
+            if self.topology.is_empty() && !self.port_of(text).starts_with("urn:") {
+                return Err(format!(
+                    "{name}: expected a URN such as urn:ogf:network:...?vlan=1784; the name of a port needs a \
+                     topology"
                 ));
             }
         }
@@ -182,6 +201,20 @@ impl Settings {
             return Err("times: expected times above 0".to_owned());
         }
         Ok(())
+    }
+
+    /// The port of a host; other names are those of ports. The label of `text` comes before that
+    /// of the host.
+    pub(crate) fn port_of(&self, text: &str) -> String {
+        let (name, label) = match text.split_once('?') {
+            Some((name, label)) => (name, Some(label)),
+            None => (text, None),
+        };
+        match (self.hosts.get(name), label) {
+            (None, _) => text.to_owned(),
+            (Some(port), None) => port.clone(),
+            (Some(port), Some(label)) => format!("{}?{label}", port.split('?').next().unwrap_or_default()),
+        }
     }
 
     /// Bits per second.
@@ -225,6 +258,10 @@ impl Settings {
     }
 }
 
+pub(crate) fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
 fn host_and_port(url: &str) -> Result<(String, u16), String> {
     let uri: ureq::http::Uri = url.parse().map_err(|error| format!("{url:?}: {error}"))?;
     let host = uri.host().ok_or_else(|| format!("{url:?} has no host"))?;
@@ -234,6 +271,20 @@ fn host_and_port(url: &str) -> Result<(String, u16), String> {
 
 fn service_type() -> String {
     "http://services.ogf.org/nsi/2013/12/descriptions/EVTS.A-GOLE".to_owned()
+}
+
+/// A text or a list of texts.
+fn one_or_more<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a text or a list of texts")]
+    enum Texts {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Texts::deserialize(source)? {
+        Texts::One(text) => vec![text],
+        Texts::More(texts) => texts,
+    })
 }
 
 fn duration<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Duration, D::Error> {
@@ -280,6 +331,20 @@ mod tests {
     }
 
     #[test]
+    fn host_stands_for_its_port_and_topologies_count_from_the_file() {
+        let text = FILE.replace("urn:ogf:network:example:2026:topology:a?vlan=1784", "dtn.example");
+        let text = format!(
+            "topology = [\"t.xml\", \"https://x/t\"]\n{text}\n[hosts]\n\"dtn.example\" = \"port 1?vlan=7\"\n"
+        );
+        let settings = load(&text).unwrap();
+        assert_eq!(settings.port_of(&settings.source), "port 1?vlan=7");
+        assert_eq!(settings.port_of("dtn.example?vlan=8"), "port 1?vlan=8");
+        assert_eq!(settings.port_of("other?vlan=8"), "other?vlan=8");
+        assert!(settings.topology[0].starts_with('/') && settings.topology[0].ends_with("/t.xml"));
+        assert_eq!(settings.topology[1], "https://x/t");
+    }
+
+    #[test]
     fn wrong_file_is_refused_with_the_setting() {
         for (from, to, text) in [
             ("5Gbit/s", "fast", "capacity"),
@@ -287,10 +352,13 @@ mod tests {
             ("http://nsi", "https://nsi", "[tls] has to name"),
             ("requester-id", "requester", "requester"),
             ("http://127.0.0.1:9443/callback", "http:///callback", "callback"),
+            ("urn:ogf:network:example:2026:topology:b?vlan=1784", "b", "destination: expected a URN"),
         ] {
             let error = load(&FILE.replace(from, to)).unwrap_err();
             assert!(error.contains(text), "{error}");
         }
+        let error = load(&format!("{FILE}\ntopology = 7\n")).unwrap_err();
+        assert!(error.contains("expected a text or a list of texts"), "{error}");
         assert!(load(&format!("{FILE}\n[times]\nup = \"soon\"\n")).unwrap_err().contains("such as 60s"));
     }
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use ropewalk_paths::{
 use ropewalk_tests::nsi_provider::{
     CONNECTION, Faults, NsiProvider, data_plane_up, free_port, message as from_provider, post,
 };
+use ropewalk_tests::nsi_schemas::directory;
 
 /// The time for which a path is reserved, if it is to be extended. Messages have whole seconds.
 const LONG: Duration = Duration::from_secs(4);
@@ -272,6 +275,73 @@ fn path_whose_name_was_lost_is_found_by_its_global_id() {
     let mut other = Nsi::open(&site.file()).unwrap();
     assert_eq!(other.send(&query(&order(Step::Hold, None))), Outcome::State(State::Gone));
     assert_eq!(other.reference(), None);
+}
+
+/// Names the ends of the site's path, by a topology at this place.
+fn name_ends(site: &Site, place: &str, source: &str, destination: &str) {
+    let text = fs::read_to_string(site.file()).unwrap();
+    let (head, tables) = text.split_once("[binding]").unwrap();
+    let is_end = |line: &&str| {
+        ["source", "destination", "topology", "[hosts]", "\"dtn2"].iter().any(|name| line.starts_with(name))
+    };
+    let head: String =
+        head.lines().filter(|line| !is_end(line)).fold(String::new(), |all, line| all + line + "\n");
+    let ends = format!("source = \"{source}\"\ndestination = \"{destination}\"\ntopology = \"{place}\"\n");
+    let hosts = "[hosts]\n\"dtn2.example.org\" = \"dtn2\"\n";
+    fs::write(site.file(), format!("{head}{ends}{hosts}[binding]{tables}")).unwrap();
+}
+
+#[test]
+fn ends_are_named_by_a_topology_in_a_file_or_at_a_url() {
+    let document = fs::read_to_string(directory("captures").join("topology.nml.xml")).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/topology.nml.xml", listener.local_addr().unwrap());
+    let of_server = document.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let head: Vec<String> = BufReader::new(&stream)
+                .lines()
+                .map(Result::unwrap)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            let (status, text) = match head[0].contains("/topology.nml.xml") {
+                true => ("200 OK", of_server.as_str()),
+                false => ("404 Not Found", ""),
+            };
+            let length = text.len();
+            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{text}").unwrap();
+        }
+    });
+    for place in ["topology.xml", &url] {
+        let site = Site::new(Faults::default());
+        fs::write(site.directory.path().join("topology.xml"), &document).unwrap();
+        name_ends(&site, place, "DTN1", "dtn2.example.org?vlan=1784");
+        Nsi::open(&site.file()).unwrap().send(&order(Step::Hold, None));
+        let reserve = site.provider.texts().remove(0);
+        let network = "urn:ogf:network:alpha.test:2026:topology";
+        for end in [
+            format!("<sourceSTP>{network}:dtn1?vlan=1780-1799</sourceSTP>"),
+            format!("<destSTP>{network}:dtn2?vlan=1784</destSTP>"),
+        ] {
+            assert!(reserve.contains(&end), "{end}: {reserve}");
+        }
+        for (source, place, reason) in [
+            ("dtn", place, "source: \"dtn\" is no port of urn:ogf:network:alpha.test:2026:topology; similar"),
+            ("dtn1?vlan=1800", place, "has the VLANs 1780-1799, and not all of 1800"),
+            ("dtn1", "none.xml", "none.xml: No such file"),
+            ("dtn1", &url.replace("topology.nml", "other"), "HTTP status 404"),
+            ("dtn1", "nsi.toml", "nsi.toml: the topology is not XML"),
+        ] {
+            name_ends(&site, place, source, "dtn2");
+            let outcome = Nsi::open(&site.file()).unwrap().send(&order(Step::Hold, None));
+            assert!(
+                matches!(&outcome, Outcome::Refused(why) if why.contains(reason)),
+                "{reason}: {outcome:?}"
+            );
+        }
+        assert_eq!(site.provider.requests(), ["reserve"]);
+    }
 }
 
 #[test]
