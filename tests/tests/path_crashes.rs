@@ -1,9 +1,11 @@
-//! `kill -9` of a copy with a network path at random steps: the next command leaves no path behind.
+//! `kill -9` of a copy or a reservation with a network path at random steps: the next command
+//! leaves no path behind, and no space is left without its path for longer than a lease.
 
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,13 +17,20 @@ use ropewalk_tests::random::Random;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::trap::{Moment, Trap};
 use ropewalk_tests::{files, peers};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// So many copies are killed for each provider.
 const COPIES: u32 = 25;
-/// A copy makes about so many requests to its provider.
+/// A copy makes about so many requests to its provider, and a reservation whose results are lost.
 const REQUESTS: u64 = 9;
+const REQUESTS_TO_RESERVE: u64 = 4;
+/// So many reservations are killed.
+const RESERVATIONS: u32 = 20;
+/// How long a server keeps space for a reservation that is not complete, and a margin.
+const LEASE: u64 = 120 + 5;
+/// For how long paths and space are reserved.
+const HOURS: u64 = 2;
 /// Copies at a time.
 const AT_A_TIME: u32 = 5;
 
@@ -103,28 +112,143 @@ fn crash(is_rest: bool, seed: u64) -> bool {
     killed
 }
 
-fn crashes(is_rest: bool) {
+/// A server with a quota, and a user who has a password.
+struct SpaceServer {
+    program: Program,
+    /// Of a directory with the quota.
+    url: String,
+}
+
+impl SpaceServer {
+    fn start(scratch: &Scratch) -> Self {
+        let root = scratch.directory("root").unwrap();
+        let passwords = scratch.join("users");
+        let mut passwd = peers::ropewalk_command().unwrap();
+        passwd.args(["passwd", "--file"]).arg(&passwords).arg("ada");
+        let mut child = passwd.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        writeln!(child.stdin.take().unwrap(), "sesame").unwrap();
+        assert!(child.wait().unwrap().success());
+        let config = scratch.join("server.toml");
+        let text = format!(
+            "root = {root:?}\nlisten = ['127.0.0.1:0']\npassword_file = {passwords:?}\n\
+             [identity]\nmapped = false\n[tls]\nenabled = false\n[space]\nstate_directory = {:?}\n\
+             [[quota]]\nname = 'q'\ntree = {root:?}\nbytes = '100MiB'\n",
+            scratch.join("ledger"),
+        );
+        fs::write(&config, text).unwrap();
+        let mut serve = peers::ropewalk_command().unwrap();
+        let program = Program::start(serve.args(["serve", "--config"]).arg(&config)).unwrap();
+        let listening = |line: &str| line.strip_prefix("Server listening at ").map(str::to_owned);
+        let address = program.wait_for_line(LIMIT, listening).unwrap();
+        program.wait_for_log(LIMIT, |log| log.contains("files counted")).unwrap();
+        Self { program, url: format!("ftp://ada:sesame@{address}/") }
+    }
+
+    /// The tokens and ends of the reservations, in seconds since 1970.
+    fn reservations(&self) -> Vec<(String, u64)> {
+        let mut list = peers::ropewalk_command().unwrap();
+        let listed =
+            run(list.args(["space", "list", "--json", &self.url]), LIMIT).unwrap().succeeded().unwrap();
+        let of_line = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            (line["token"].as_str().unwrap().to_owned(), line["until"].as_u64().unwrap())
+        };
+        listed.text().lines().map(of_line).collect()
+    }
+}
+
+/// Kills one reservation of a path with space. Returns whether it was killed before its end.
+fn crash_of_reservation(seed: u64) -> bool {
+    let mut random = Random::new(seed);
+    // A step at the server of the space, or one at the provider.
+    let log = ["space reserved", "reservation extended"].get(random.below(6) as usize);
+    let moment = match random.below(3) {
+        0 => Moment::Before,
+        1 => Moment::Unanswered,
+        _ => Moment::Answered(Duration::from_micros(random.below(20_000))),
+    };
+    let trap = Arc::new(Trap::new(1 + random.below(REQUESTS_TO_RESERVE) as u32, moment));
+    let case = format!("seed {seed}: {log:?} or {moment:?} {}", trap.request);
+    let faults = nsi_provider::Faults {
+        trap: log.is_none().then(|| Arc::clone(&trap)),
+        loses_results: true,
+        ..Default::default()
+    };
+    let provider = NsiProvider::start(faults).unwrap();
+    let scratch = Scratch::new().unwrap();
+    let server = SpaceServer::start(&scratch);
+    fs::write(scratch.join("path.toml"), provider.file(nsi_provider::free_port().unwrap())).unwrap();
+    let command = || -> Command {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.env("XDG_STATE_HOME", scratch.join("state"));
+        command
+    };
+    let mut reserve = command();
+    reserve.args(["reserve", &format!("nsi:{}", scratch.join("path.toml").display())]);
+    reserve.args(["--for", &format!("{HOURS}h"), "--space", "1MiB", "--at", &server.url]);
+    let mut reserve = Program::start(&mut reserve).unwrap();
+    let pid = Pid::from_raw(reserve.pid().try_into().unwrap()).unwrap();
+    trap.program.set(pid).unwrap();
+    if let Some(step) = log {
+        server.program.wait_for_log(LIMIT, |log| log.contains(step)).unwrap();
+        reserve.signal(Signal::KILL);
+    }
+    let killed = !reserve.wait(LIMIT).unwrap().success();
+    let next = run(command().args(["reservations", "--json"]), LIMIT).unwrap().succeeded().unwrap();
+    let space = server.reservations();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let case = format!("{case}: {} {} {space:?} at {now}", next.text(), next.errors());
+    match next.text().lines().next() {
+        Some(line) => {
+            let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(
+                (entry["owner"].as_str(), entry["state"].as_str()),
+                (Some("person"), Some("reserved"))
+            );
+            let until = entry["until"].as_u64().unwrap();
+            assert!(provider.has_path() && space.len() == 1 && space[0].1 + 2 >= until, "{case}");
+        }
+        None => {
+            assert!(!provider.has_path() && killed, "{case}");
+            // A crash just before the last record leaves space, which the next command names.
+            let is_named = |token: &str| {
+                next.errors().lines().any(|line| line.contains("space release") && line.contains(token))
+            };
+            assert!(space.iter().all(|(token, end)| *end <= now + LEASE || is_named(token)), "{case}");
+        }
+    }
+    killed
+}
+
+/// Kills so many programs, several at a time.
+fn crashes(programs: u32, crash: impl Fn(u64) -> bool + Sync) {
     let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let mut random = Random::new(begin.as_nanos() as u64);
-    let seeds: Vec<u64> = (0..COPIES).map(|_| random.number()).collect();
+    let seeds: Vec<u64> = (0..programs).map(|_| random.number()).collect();
     eprintln!("seeds: {seeds:?}");
+    let crash = &crash;
     let killed: usize = thread::scope(|scope| {
         let threads: Vec<_> = seeds
-            .chunks((COPIES / AT_A_TIME) as usize)
-            .map(|seeds| scope.spawn(move || seeds.iter().filter(|seed| crash(is_rest, **seed)).count()))
+            .chunks((programs / AT_A_TIME) as usize)
+            .map(|seeds| scope.spawn(move || seeds.iter().filter(|seed| crash(**seed)).count()))
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    // Some copies make fewer requests than the one at which they would be killed.
-    assert!(killed * 2 >= seeds.len(), "{killed} of {} copies were killed", seeds.len());
+    // Some make fewer requests than the one at which they would be killed.
+    assert!(killed * 2 >= seeds.len(), "{killed} of {} programs were killed", seeds.len());
 }
 
 #[test]
 fn copy_over_nsi_that_is_killed_at_any_step_leaves_no_path() {
-    crashes(false);
+    crashes(COPIES, |seed| crash(false, seed));
 }
 
 #[test]
 fn copy_over_an_aggregator_proxy_that_is_killed_at_any_step_leaves_no_path() {
-    crashes(true);
+    crashes(COPIES, |seed| crash(true, seed));
+}
+
+#[test]
+fn reservation_that_is_killed_at_any_step_leaves_all_or_nothing() {
+    crashes(RESERVATIONS, crash_of_reservation);
 }

@@ -315,6 +315,17 @@ fn space_is_reserved_listed_used_and_released_from_the_command_line() {
         let refused = space(arguments).failed().unwrap().errors();
         assert!(refused.contains(reason) && !refused.contains("sesame"), "{refused}");
     }
+    let until =
+        |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap()["until"].as_u64().unwrap();
+    let before = until(&space(&["list", &url, "--json"]).succeeded().unwrap().text());
+    for (time, refusal) in [("0s", "at least 1s"), ("100000h", "501"), ("1h", "550")] {
+        let other = if time == "1h" { "no-such-token" } else { token };
+        let refused = space(&["extend", &url, other, "--for", time]).failed().unwrap().errors();
+        assert!(refused.contains(refusal), "{refused}");
+    }
+    assert_eq!(until(&space(&["list", &url, "--json"]).succeeded().unwrap().text()), before);
+    let extended = space(&["extend", &url, token, "--for", "2h", "--json"]).succeeded().unwrap().text();
+    assert!(until(&extended) >= before + 3500, "{extended}");
     space(&["release", &url, token]).succeeded().unwrap();
     assert_eq!(space(&["list", &url]).succeeded().unwrap().text(), "");
 }

@@ -222,6 +222,20 @@ impl Remote {
         Ok(self.session.reserve_space(path, bytes, time)?)
     }
 
+    /// Whether the server can move the end of a reservation of space.
+    pub fn extends_space(&self) -> bool {
+        self.session.extends_space()
+    }
+
+    /// Moves the end of a reservation of space to so much time from now (SITE SPACE EXTEND).
+    ///
+    /// # Errors
+    /// The user has none with this token (any more), the time is too long for the server, its
+    /// answer cannot be parsed, or the session breaks.
+    pub fn extend_space(&mut self, token: &str, time: Duration) -> Result<ReservedSpace, Error> {
+        Ok(self.session.extend_space(token, time)?)
+    }
+
     /// Ends a reservation of space. Returns `false` if the user has none with this token.
     ///
     /// # Errors

@@ -118,7 +118,8 @@ pub struct Binding {
 pub enum Owner {
     /// A transfer. Without the process, the path is terminated.
     Transfer,
-    /// A person, who keeps it until it is cancelled or its time is over.
+    /// A person, who keeps it until it is cancelled or its time is over. A reservation of a person
+    /// belongs to the process until all of it is there.
     Person,
 }
 

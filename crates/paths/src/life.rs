@@ -145,6 +145,13 @@ impl Life {
         self.advance(now);
     }
 
+    /// Gives the path to a person: from the record of this on, it stays when the process ends.
+    pub fn hand_over(&mut self) {
+        self.entry.owner = Owner::Person;
+        self.changed = true;
+        self.record();
+    }
+
     /// A record could not be written: drops the orders behind it, and removes the path.
     pub fn unrecorded(&mut self, why: String, now: Duration) {
         let is_hold = |action: &Action| matches!(action, Action::Send(order) if order.step == Step::Hold);

@@ -139,6 +139,16 @@ impl Runner {
         Ok(notices)
     }
 
+    /// Gives a reserved path to a person: it stays when the process ends. Until then, a crash makes
+    /// it one that the next program removes.
+    ///
+    /// # Errors
+    /// The journal cannot be written. The path still belongs to the process.
+    pub fn hand_over(&mut self) -> Result<(), JournalError> {
+        self.life.hand_over();
+        self.act(&mut Vec::new())
+    }
+
     /// Removes the path, and waits for the provider's confirmation for a limited time.
     pub fn end(&mut self) {
         self.life.set_goal(Goal::End, now());

@@ -37,7 +37,7 @@ const LINES: [(&str, &str); 21] = [
 ];
 
 /// Ropewalk extensions, which are on the last line, each with the command that it needs.
-const EXTENSIONS: [(&str, &str); 8] = [
+const EXTENSIONS: [(&str, &str); 9] = [
     ("PassiveSender", ""),
     ("InlineChecksum", ""),
     ("Ranges", "SITE RANGES"),
@@ -46,6 +46,7 @@ const EXTENSIONS: [(&str, &str); 8] = [
     ("Resend", ""),
     ("Usage", "SITE USAGE"),
     ("Space", "SITE SPACE"),
+    ("SpaceExtend", "SITE SPACE"),
 ];
 
 /// Offered if uploads are not written in place ([`Offer::replaces`]).
@@ -211,6 +212,8 @@ pub struct Features {
     pub upload: bool,
     /// Ropewalk extension: `SITE SPACE`, see [`crate::space`].
     pub space: bool,
+    /// Ropewalk extension: `SITE SPACE EXTEND`.
+    pub space_extend: bool,
     /// Ropewalk extension: `OPTS RETR Congestion=`.
     pub congestion: bool,
     /// Ropewalk extension: `SITE DATAKEY`, see [`crate::data_key`].
@@ -274,6 +277,7 @@ impl Features {
             "REPLACE" => self.replace = true,
             "UPLOAD" => self.upload = true,
             "SPACE" => self.space = true,
+            "SPACEEXTEND" => self.space_extend = true,
             "CONGESTION" => self.congestion = true,
             "DATAKEY" => self.data_keys = true,
             "HOPLOGIN" => self.hop_login = true,
@@ -333,7 +337,7 @@ mod tests {
         assert_eq!(lines[1], b" STORATTR");
         assert_eq!(
             lines[lines.len() - 2],
-            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Usage;Space;Replace;Upload;"
+            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Usage;Space;SpaceExtend;Replace;Upload;"
         );
         assert_eq!(lines[lines.len() - 1], b"211 End.");
         assert!(!before.contains_str("CKSM"));
@@ -395,6 +399,7 @@ mod tests {
             replace: true,
             upload: true,
             space: true,
+            space_extend: true,
             congestion: true,
             data_keys: true,
             hop_login: true,

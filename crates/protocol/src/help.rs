@@ -100,7 +100,7 @@ const SITE_COMMANDS: [(&str, &str); 38] = [
     ("SCITAG", "SITE SCITAG [<sp> 64 * experiment + activity | 0]"),
     (
         "SPACE",
-        "SITE SPACE <sp> RESERVE <sp> bytes <sp> seconds [<sp> pathname] | RELEASE <sp> token | \
+        "SITE SPACE <sp> RESERVE <sp> bytes <sp> seconds [<sp> pathname] | EXTEND <sp> token <sp> seconds | RELEASE <sp> token | \
          USE <sp> token | USE <sp> NONE | LIST",
     ),
     ("STORATTR", "SITE STORATTR <sp> attributes"),

@@ -21,6 +21,8 @@ pub enum SpaceCommand<P> {
         seconds: u64,
         path: P,
     },
+    /// Moves the end of a reservation to so many seconds from now.
+    Extend { token: String, seconds: u64 },
     /// Ends a reservation.
     Release(String),
     /// Later uploads of the session draw on this reservation, or on none.
@@ -53,6 +55,11 @@ impl SpaceCommand<Option<BString>> {
                 }
                 Ok(Self::Reserve { bytes, seconds, path: args.optional_path() })
             }
+            b"EXTEND" => {
+                let token = token(args.word()?)?;
+                let seconds = number(args.last_word()?).filter(|seconds| *seconds > 0);
+                Ok(Self::Extend { token, seconds: seconds.ok_or(CommandError::InvalidArguments)? })
+            }
             b"RELEASE" => Ok(Self::Release(token(args.last_word()?)?)),
             b"USE" => match args.last_word()? {
                 none if none.eq_ignore_ascii_case(b"NONE") => Ok(Self::Use(None)),
@@ -73,6 +80,7 @@ impl SpaceCommand<Option<BString>> {
                 }
                 line
             }
+            Self::Extend { token, seconds } => format!("EXTEND {token} {seconds}").into(),
             Self::Release(token) => format!("RELEASE {token}").into(),
             Self::Use(None) => "USE NONE".into(),
             Self::Use(Some(token)) => format!("USE {token}").into(),

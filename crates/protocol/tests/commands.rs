@@ -116,6 +116,7 @@ fn command_in_canonical_form_is_printed_unchanged() {
         "SITE SHARING TESTPATH x",
         "SITE SPACE RESERVE 5 60",
         "SITE SPACE RESERVE 5 60 /a b",
+        "SITE SPACE EXTEND ab12 60",
         "SITE SPACE RELEASE ab12",
         "SITE SPACE USE ab12",
         "SITE SPACE USE NONE",

@@ -114,6 +114,14 @@ impl Book {
         self.reservations.all.insert(Arc::clone(&reservation.token), reservation);
     }
 
+    /// Moves the end of a reservation, in seconds since 1970, and returns it.
+    pub fn extend(&mut self, token: &str, end: u64) -> Option<Reservation> {
+        let reservation = self.reservations.all.get_mut(token)?;
+        reservation.end = end;
+        self.reservations.changed.insert(Arc::clone(&reservation.token));
+        Some(reservation.clone())
+    }
+
     /// Ends a reservation, and returns it. Files keep what they have drawn.
     pub fn release(&mut self, token: &str, now: u64) -> Option<Reservation> {
         let reservation = self.reservations.all.remove(token)?;

@@ -2,12 +2,13 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::Args;
 use jiff::Timestamp;
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use ropewalk_client::{Cancel, Options};
-use ropewalk_paths::{Entry, Goal, Owner, PathError, Request, Runner, now};
+use ropewalk_paths::{Entry, Goal, Journal, Owner, PathError, Provider, Request, Runner, now};
 
 use crate::exit::{Exit, usage};
 use crate::held_space::SpaceHolder;
@@ -67,28 +68,28 @@ impl Reserve {
             capacity: self.rate.map(|bytes| bytes.saturating_mul(8)),
             description: "ropewalk reserve".to_owned(),
         };
-        let mut entry = Entry::new(source.to_string(), Owner::Person, request);
-        let mut space = None;
-        if let (Some(bytes), Some(at)) = (self.space, &self.at) {
-            // Until the path is there, the server keeps the space until its own end.
-            let mut held = SpaceHolder::connect(at, &self.connection.0, &cancel)?;
-            entry.space = Some(held.reserve(bytes, until.saturating_sub(now()))?);
-            space = Some(held);
-        }
-        let mut runner = match Runner::begin(&journal, entry, provider, Goal::Reserved) {
+        let time_left = || until.saturating_sub(now());
+        let space = match (self.space, &self.at) {
+            (Some(bytes), Some(at)) => {
+                Some(SpaceHolder::hold(at, bytes, time_left(), &self.connection.0, &cancel)?)
+            }
+            _ => None,
+        };
+        // Until all of it is there, it belongs to this process: after a crash, the next program
+        // removes the path.
+        let mut entry = Entry::new(source.to_string(), Owner::Transfer, request);
+        entry.space = space.as_ref().map(|space| space.held().clone());
+        let runner = match reserve(&journal, entry, provider, space.as_ref(), &cancel) {
             Ok(runner) => runner,
             Err(error) => {
                 release(space);
-                return Err(error.into());
+                return match error.downcast_ref() {
+                    Some(PathError::Stopped) => Ok(Exit::Interrupted),
+                    _ => Err(error),
+                };
             }
         };
-        if let Err(error) = runner.obtain(Goal::Reserved, &|| cancel.is_cancelled()) {
-            release(space);
-            return match error {
-                PathError::Stopped => Ok(Exit::Interrupted),
-                error => Err(error.into()),
-            };
-        }
+        let runner = keep(runner, space, time_left())?;
         let id = runner.entry().id.clone();
         if let Some(held) = &runner.entry().space {
             say(format_args!("ropewalk: {} are reserved in {} as well", units::size(held.bytes), held.url));
@@ -104,10 +105,39 @@ impl Reserve {
     }
 }
 
+/// Reserves the path while the space is held.
+fn reserve(
+    journal: &Journal,
+    entry: Entry,
+    provider: Box<dyn Provider>,
+    space: Option<&SpaceHolder>,
+    cancel: &Cancel,
+) -> anyhow::Result<Runner> {
+    let mut runner = Runner::begin(journal, entry, provider, Goal::Reserved)?;
+    let lost = || space.and_then(SpaceHolder::lost);
+    match runner.obtain(Goal::Reserved, &|| cancel.is_cancelled() || lost().is_some()) {
+        Ok(_) => Ok(runner),
+        Err(error) => Err(lost().map_or_else(|| error.into(), |why| anyhow!(why))),
+    }
+}
+
+/// Keeps the space for the whole time, and then the path: both or neither.
+fn keep(mut runner: Runner, mut space: Option<SpaceHolder>, time: Duration) -> anyhow::Result<Runner> {
+    let kept = space.as_mut().map_or(Ok(()), |space| space.keep(time));
+    match kept.and_then(|()| Ok(runner.hand_over()?)) {
+        Ok(()) => Ok(runner),
+        Err(error) => {
+            runner.end();
+            release(space);
+            Err(error)
+        }
+    }
+}
+
 /// Releases the space of a path that did not come. A failure is only reported: the reason for which
 /// there is no path matters more, and the space ends by itself.
 fn release(space: Option<SpaceHolder>) {
-    if let Some(Err(error)) = space.map(|mut held| held.release()) {
+    if let Some(Err(error)) = space.map(SpaceHolder::release) {
         say(format_args!("ropewalk: the space stays reserved until its end: {error:#}"));
     }
 }

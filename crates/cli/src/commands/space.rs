@@ -42,6 +42,18 @@ enum Action {
         #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, default_value = "24h")]
         time: Duration,
     },
+    /// Move the end of a reservation
+    #[command(after_help = crate::exit::HELP)]
+    Extend {
+        #[command(flatten)]
+        at: At,
+        /// The token that `space reserve` has printed
+        #[arg(value_name = "TOKEN")]
+        reservation: String,
+        /// The time from now after which the reservation ends by itself
+        #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, default_value = "24h")]
+        time: Duration,
+    },
     /// End a reservation
     #[command(after_help = crate::exit::HELP)]
     Release {
@@ -96,7 +108,9 @@ impl Space {
                 |remote, path| remote.space_usage(path, quota.as_deref()),
                 |found| at.print_usage(found.used, found.free, found.total),
             ),
-            Action::Reserve { time, .. } if time.as_secs() == 0 => Err(usage("--for: expected at least 1s")),
+            Action::Reserve { time, .. } | Action::Extend { time, .. } if time.as_secs() == 0 => {
+                Err(usage("--for: expected at least 1s"))
+            }
             Action::Reserve { bytes: 0, .. } => Err(usage("expected at least 1 byte")),
             Action::Reserve { at, bytes, time } => at.with(
                 |remote, path| remote.reserve_space(path, bytes, time),
@@ -106,6 +120,9 @@ impl Space {
                     false => writeln!(io::stdout(), "{}", reserved.token),
                 },
             ),
+            Action::Extend { at, reservation, time } => {
+                at.with(|remote, _| remote.extend_space(&reservation, time), |extended| at.print(&extended))
+            }
             Action::Release { at, reservation } => {
                 let mut released = true;
                 let exit = at.with(

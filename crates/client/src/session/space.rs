@@ -28,6 +28,16 @@ impl Session {
         ReservedSpace::parse(reply.text()).ok_or_else(|| self.nonsense("SITE SPACE RESERVE", &reply))
     }
 
+    pub(crate) fn extends_space(&self) -> bool {
+        self.can.space_extend
+    }
+
+    pub(crate) fn extend_space(&mut self, token: &str, time: Duration) -> Result<ReservedSpace, RemoteError> {
+        let command = SpaceCommand::Extend { token: token.to_owned(), seconds: time.as_secs() };
+        let reply = self.call(&Command::Site(SiteCommand::Space(command)))?;
+        ReservedSpace::parse(reply.text()).ok_or_else(|| self.nonsense("SITE SPACE EXTEND", &reply))
+    }
+
     pub(crate) fn release_space(&mut self, token: &str) -> Result<bool, RemoteError> {
         let release = SpaceCommand::Release(token.to_owned());
         match self.call(&Command::Site(SiteCommand::Space(release))) {

@@ -134,6 +134,26 @@ fn reserved_path_is_adopted_and_any_other_is_removed() {
 }
 
 #[test]
+fn reserved_path_is_a_persons_only_from_the_record_of_that_on() {
+    let now = Duration::from_secs(1_800_000_000);
+    let mut life = Life::new(entry(now, Owner::Transfer), Limits::default(), Goal::Reserved, now);
+    let hold = orders(&mut life)[0].number;
+    answer(&mut life, Some(hold), State::Held, now);
+    let commit = orders(&mut life)[0].number;
+    answer(&mut life, Some(commit), State::Reserved, now);
+    let recorded = |life: &mut Life| {
+        let actions: Vec<Action> = std::iter::from_fn(|| life.poll()).collect();
+        let record = |action| if let Action::Record(entry) = action { Some(entry) } else { None };
+        actions.into_iter().rev().find_map(record)
+    };
+    let before = recorded(&mut life).unwrap();
+    assert_eq!((before.phase, before.owner), (Phase::Reserved, Owner::Transfer));
+    life.hand_over();
+    let after = recorded(&mut life).unwrap();
+    assert_eq!((after.phase, after.owner), (Phase::Reserved, Owner::Person));
+}
+
+#[test]
 fn request_without_a_record_is_not_sent() {
     let (mut life, now) = begun(None);
     assert!(matches!(life.poll(), Some(Action::Record(_))));

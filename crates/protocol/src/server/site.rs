@@ -196,6 +196,7 @@ impl Session {
             SpaceCommand::Reserve { bytes, seconds, path } => {
                 SpaceCommand::Reserve { bytes, seconds, path: self.resolve_or_here(path)?.0 }
             }
+            SpaceCommand::Extend { token, seconds } => SpaceCommand::Extend { token, seconds },
             SpaceCommand::Release(token) => SpaceCommand::Release(token),
             SpaceCommand::Use(token) => SpaceCommand::Use(token),
             SpaceCommand::List => SpaceCommand::List,

@@ -186,6 +186,9 @@ impl Entry {
                     space::reserve(job, bytes, seconds, path)
                 })
             }
+            O::Space(SpaceCommand::Extend { token, seconds }) => {
+                Self::new("SITE SPACE EXTEND", move |job| space::extend(job, &token, seconds))
+            }
             O::Space(SpaceCommand::Release(token)) => {
                 Self::new("SITE SPACE RELEASE", move |job| space::release(job, &token))
             }

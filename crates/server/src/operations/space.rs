@@ -24,10 +24,7 @@ pub(super) fn reserve(job: &mut Job<'_>, bytes: u64, seconds: u64, path: &Virtua
     let space = accounts(job)?;
     let login = job.context.login()?;
     let limits = &job.context.settings.config.space;
-    let longest = limits.max_reservation_time.as_secs();
-    if seconds > longest {
-        return Err(refused(501, format!("Space is reserved for at most {longest} seconds.")));
-    }
+    check_time(job, seconds)?;
     if let Some(most) = limits.max_reservation.filter(|most| bytes > *most) {
         return Err(refused(501, format!("A reservation has at most {most} bytes.")));
     }
@@ -58,6 +55,17 @@ pub(super) fn reserve(job: &mut Job<'_>, bytes: u64, seconds: u64, path: &Virtua
     })?;
     tracing::info!(session = job.context.id, user, path = ?place, bytes, seconds, "space reserved");
     Ok(Outcome::Reserved(vec![reported(&reservation)]))
+}
+
+/// Moves the end of a reservation of the session's user.
+pub(super) fn extend(job: &mut Job<'_>, token: &str, seconds: u64) -> Answer {
+    let space = accounts(job)?;
+    let login = job.context.login()?;
+    check_time(job, seconds)?;
+    let user = login.account.counted_as.as_str();
+    let extended = space.extend(token, user, seconds)?.ok_or_else(unknown)?;
+    tracing::info!(session = job.context.id, user, seconds, "reservation extended");
+    Ok(Outcome::Reserved(vec![reported(&extended)]))
 }
 
 /// Ends a reservation of the session's user.
@@ -102,6 +110,15 @@ pub(super) fn reserved_by_others(job: &Job<'_>, directory: &VirtualPath) -> Resu
     let device = login.store.stat(directory, true).map_err(failure)?.device;
     let own = login.drawing.lock().clone();
     Ok(space.reserved(device, own.as_deref()))
+}
+
+/// Refuses a time, in seconds from now, for which the site reserves no space.
+fn check_time(job: &Job<'_>, seconds: u64) -> Result<(), Failure> {
+    let longest = job.context.settings.config.space.max_reservation_time.as_secs();
+    match seconds > longest {
+        true => Err(refused(501, format!("Space is reserved for at most {longest} seconds."))),
+        false => Ok(()),
+    }
 }
 
 fn accounts(job: &Job<'_>) -> Result<Arc<Space>, Failure> {

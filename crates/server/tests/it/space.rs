@@ -101,6 +101,8 @@ fn reservation_that_cannot_be_made_is_refused_with_reason() {
     refused("SITE SPACE RESERVE 5 60 /nowhere", 550, "No such file");
     refused("SITE SPACE USE 0123", 550, "no reservation with this token");
     refused("SITE SPACE RELEASE 0123", 550, "no reservation with this token");
+    refused("SITE SPACE EXTEND 0123 60", 550, "no reservation with this token");
+    refused("SITE SPACE EXTEND 0123 86401", 501, "at most 86400 seconds");
     refused("SITE SPACE LIST", 550, "anonymous");
     refused("SITE SPACE RESERVE 60 60 /data", 250, "BYTES 60 LEFT 60 UNTIL ");
     refused("SITE SPACE RESERVE 41 60 /data", 552, "40 of 100 bytes are free, and 41 more");

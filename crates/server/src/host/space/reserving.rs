@@ -75,9 +75,32 @@ impl Space {
         if let Err(error) = self.write_ledger().and_then(|()| self.ledger.lock().sync()) {
             tracing::error!(%error, "a reservation cannot be kept");
             self.release(&reservation.token, request.user);
-            return Err(Failure::Refused { code: 451, text: "The reservation cannot be kept.".into() });
+            return Err(not_kept());
         }
         Ok(reservation)
+    }
+
+    /// Moves the end of a reservation of a user to so many seconds from now, which is in the ledger
+    /// when this returns. `None`: the user has none with this token, or it has ended.
+    ///
+    /// # Errors
+    /// The ledger cannot be written. The reservation then has its former end.
+    pub(crate) fn extend(
+        &self,
+        token: &str,
+        user: &str,
+        seconds: u64,
+    ) -> Result<Option<Reservation>, Failure> {
+        let Some(before) = self.reservation(token, user) else { return Ok(None) };
+        let Some(extended) = self.book().extend(token, now().saturating_add(seconds)) else {
+            return Ok(None);
+        };
+        if let Err(error) = self.write_ledger().and_then(|()| self.ledger.lock().sync()) {
+            tracing::error!(%error, "the new end of a reservation cannot be kept");
+            self.book().extend(token, before.end);
+            return Err(not_kept());
+        }
+        Ok(Some(extended))
     }
 
     /// Ends a reservation of a user. Returns `false` if it has none with this token.
@@ -180,6 +203,10 @@ impl Room {
         let reason = format!("{} bytes are free{beside}, and {needed} are needed.", self.left());
         Failure::Refused { code: 552, text: format!("GlobusError: v=1 c={class}\nGridFTP-Reason: {reason}") }
     }
+}
+
+fn not_kept() -> Failure {
+    Failure::Refused { code: 451, text: "The reservation cannot be kept.".into() }
 }
 
 fn refused(text: &str) -> Failure {
