@@ -195,7 +195,8 @@ fn hook_of_a_server_sees_and_refuses_data_connections() {
         Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap();
     let cp = |server: &Server| {
         let mut command = peers::ropewalk_command().unwrap();
-        command.args(["cp", "--retries", "0"]).arg(server.url("f")).arg(scratch.join("back"));
+        command.args(["cp", "--retries", "0", "--task-id", "none"]);
+        command.arg(server.url("f")).arg(scratch.join("back"));
         run(&mut command, LIMIT).unwrap()
     };
     cp(&server).succeeded().unwrap();
@@ -227,6 +228,42 @@ fn hook_of_a_server_sees_and_refuses_data_connections() {
     fs::write(&refusal, "").unwrap();
     let outcome = cp(&server).failed().unwrap();
     assert!(outcome.errors().contains("closed"), "{}", outcome.errors());
+}
+
+#[test]
+fn hooks_of_both_servers_get_the_task_id_of_the_copy() {
+    let scratch = Scratch::new().unwrap();
+    let start = |name: &str| {
+        let root = scratch.directory(format!("{name}-root")).unwrap();
+        let config = scratch.join(format!("{name}.toml"));
+        let hook = hook(&scratch, name, "");
+        fs::write(&config, format!("[paths]\nhook = \"{}\"\n", hook.display())).unwrap();
+        Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap()
+    };
+    let (source, destination) = (start("source"), start("destination"));
+    files::write_random(&source.root().join("f"), 1 << 20, 7).unwrap();
+    let task = |name: &str| {
+        let line = lines(&scratch, name).pop().unwrap();
+        let event: serde_json::Value = serde_json::from_str(line.split_once(' ').unwrap().1).unwrap();
+        event["task_id"].as_str().unwrap().to_owned()
+    };
+    let copied = |options: &[&str]| {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.arg("cp").args(options).arg(source.url("f")).arg(destination.url("g"));
+        run(&mut command, LIMIT).unwrap().succeeded().unwrap();
+        (task("source"), task("destination"))
+    };
+    let (one, other) = copied(&[]);
+    assert!(one == other && one.len() == 36 && one.split('-').count() == 5, "{one} {other}");
+    assert_ne!(copied(&[]).0, one);
+    assert_eq!(copied(&["--task-id", "job-7"]), ("job-7".to_owned(), "job-7".to_owned()));
+    assert_eq!(copied(&["--task-id", "none"]), ("unset".to_owned(), "unset".to_owned()));
+    assert_eq!(fs::read(source.root().join("f")).unwrap(), fs::read(destination.root().join("g")).unwrap());
+    // The hook of this side has it as well.
+    let site = Site::new("");
+    site.run(&["--task-id", "job-8"]).succeeded().unwrap();
+    let connected = lines(&site.scratch, "hook").into_iter().find(|line| line.starts_with("pre_connect "));
+    assert!(connected.unwrap().contains(r#""task_id":"job-8""#));
 }
 
 /// Runs a command with the state of the site.

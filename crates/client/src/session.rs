@@ -304,6 +304,9 @@ impl Session {
             let who = format!("scheme={scheme};appname=\"ropewalk\";appver=\"{version}\";");
             // Servers that do not know these commands may refuse them.
             self.control.suggest(&Command::Site(SiteCommand::ClientInfo(who.into())))?;
+            if let Some(task) = &self.setup.options.data.task {
+                self.control.suggest(&Command::Site(SiteCommand::TaskId(task.as_str().into())))?;
+            }
             self.control.suggest(&Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }))?;
             if self.can.replace && !self.setup.options.storage.in_place {
                 self.control.suggest(&Command::Opts(Opts::Store { replaces: true }))?;

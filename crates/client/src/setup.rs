@@ -167,6 +167,7 @@ impl Setup {
             flow_label: self.options.data.scitag.and_then(flow_label),
             bind: self.options.path.address,
             interface: self.options.path.interface.clone(),
+            task: self.options.data.task.as_deref().map(Into::into),
             ..DriverOptions::default()
         }
     }

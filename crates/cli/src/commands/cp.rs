@@ -99,6 +99,7 @@ impl Cp {
         let settings = self.settings(&sites)?;
         let keeper = settings.keep_socket_memory()?;
         let Settings { mut options, ref password_files, status_interval, ref log_file, .. } = settings;
+        options.data.task = settings.path.task.of_run();
         self.check(&pairs, password_files.in_stdin())?;
         let places = credentials::sides(&mut pairs);
         credentials::complete(&mut options, password_files, self.pairs.is_none(), places, sites.hops)?;

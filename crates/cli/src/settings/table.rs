@@ -197,6 +197,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("rate", None, Value("RATE|auto"), Path, (path::rate, path::show_rate),
         "The rate to reserve with --path, for example --path nsi:nsi.toml --rate 5Gbit/s; `auto`: \
          --capacity, or what the provider's file says"),
+    setting("task-id", None, Value("ID|random|none"), Path, (path::task, path::show_task),
+        "The task ID of the copy for the network managers and logs of both servers (SITE TASKID), \
+         and for the hook of --path; by default a random one for each run"),
     setting("stripes", None, Value("N|auto|off"), Copy, (stripes, show_stripes),
         "Use several addresses of a server with data nodes for each file (SPAS, SPOR): N for a \
          download, all of the destination otherwise; `auto`: as many as the server has. For example: \

@@ -45,6 +45,7 @@ pub(crate) struct SessionKey {
     stripe_block: Option<u64>,
     ascii: bool,
     scitag: Option<SciTag>,
+    task: Option<String>,
     in_place: bool,
     tcp_buffer: Option<u64>,
     trace_control: bool,
@@ -102,6 +103,7 @@ impl SessionKey {
             stripe_block: options.data.stripe_block,
             ascii: options.data.ascii,
             scitag: options.data.scitag,
+            task: options.data.task.clone(),
             in_place: options.storage.in_place,
             tcp_buffer: options.tuning.tcp_buffer,
             trace_control: options.trace_control,
@@ -230,7 +232,7 @@ mod tests {
         {
             assert!(usual != key(url, &Options::default()), "{url}");
         }
-        let changes: [fn(&mut Options); 16] = [
+        let changes: [fn(&mut Options); 17] = [
             |o| o.login.hops = vec![hop("ftpes://ada:x@h/")],
             |o| o.login.user = Some("v".into()),
             |o| o.login.password = Some(Password::new("q")),
@@ -243,6 +245,7 @@ mod tests {
             |o| o.ssh.remote_command = Some("true".into()),
             |o| o.data.ascii = true,
             |o| o.data.scitag = "147".parse().ok(),
+            |o| o.data.task = Some("job-7".into()),
             |o| o.data.stack = "udt".parse().ok(),
             |o| o.storage.in_place = true,
             |o| o.tuning.tcp_buffer = Some(1),

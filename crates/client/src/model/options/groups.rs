@@ -116,6 +116,9 @@ pub struct DataOptions {
     /// the servers (SITE SCITAG).
     #[serde(with = "as_text::optional")]
     pub scitag: Option<SciTag>,
+    /// The name of the task that the transfers serve, for the network managers and logs of both
+    /// servers (SITE TASKID) and for the manager of this side: a word of visible ASCII.
+    pub task: Option<String>,
     /// Destinations of UDP messages about data connections that have a SciTag.
     #[serde(with = "as_text::list")]
     pub fireflies: Vec<Collector>,
@@ -139,6 +142,7 @@ impl Default for DataOptions {
             one_port: false,
             stack: None,
             scitag: None,
+            task: None,
             fireflies: Vec::new(),
             disk_stack: None,
         }
