@@ -266,6 +266,23 @@ fn hooks_of_both_servers_get_the_task_id_of_the_copy() {
     assert!(connected.unwrap().contains(r#""task_id":"job-8""#));
 }
 
+#[test]
+fn server_of_gct_logs_the_task_id_of_the_copy() {
+    if !peers::available(&["globus-gridftp-server"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    files::write_random(&root.join("f"), 1000, 7).unwrap();
+    let log = scratch.join("transfers");
+    let mut server = Setup::new(Kind::Gct, &root).argument("-log-transfer").argument(&log).start().unwrap();
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["cp", "--task-id", "job-7"]).arg(server.url("f")).arg(scratch.join("back"));
+    run(&mut command, LIMIT).unwrap().succeeded().unwrap();
+    let logged = |_: &str| fs::read_to_string(&log).is_ok_and(|text| text.contains("TASKID=job-7 "));
+    server.program().wait_for_log(LIMIT, logged).unwrap();
+}
+
 /// Runs a command with the state of the site.
 fn ropewalk(site: &Site, words: &[&str]) -> Outcome {
     let mut command = peers::ropewalk_command().unwrap();
