@@ -11,10 +11,13 @@
 #![allow(clippy::missing_errors_doc)]
 
 pub mod aggregator_proxy;
+pub mod certificates;
 pub mod client;
 pub mod control;
 pub mod fake_server;
 pub mod files;
+pub mod filezilla;
+pub mod gateway;
 pub mod grid;
 pub mod imports;
 pub mod json_schema;

@@ -3,61 +3,20 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use ropewalk_tests::control::Control;
-use ropewalk_tests::process::{self, Outcome, Program, run};
+use ropewalk_tests::gateway::{Gateway, LIMIT, SETTINGS, write_passwords};
+use ropewalk_tests::process::{self, Outcome, run};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 use ropewalk_tests::{files, grid, peers};
 
-const LIMIT: Duration = Duration::from_secs(60);
 const SIZE: u64 = (6 << 20) + 321;
-/// Clients of this host, and no pause after a refused log-in.
-const SETTINGS: &str = "[server.timeouts]\nlogin_failure = 0\n";
 
 /// Names that clients quote, escape or take for patterns.
 const ODD: [&str; 5] = ["a b", "-x", "\u{e9} \u{20ac}", "100%25", "a#b?c"];
-
-struct Gateway {
-    program: Program,
-    address: SocketAddr,
-    _directory: Scratch,
-}
-
-impl Gateway {
-    fn start(options: &[&str], settings: &str) -> Self {
-        let directory = Scratch::new().unwrap();
-        let config = directory.join("gateway.toml");
-        fs::write(&config, settings).unwrap();
-        let mut command = peers::ropewalk_command().unwrap();
-        command
-            .args(["gateway", "--listen", "127.0.0.1:0", "--config", &text(&config)])
-            .args(options)
-            .env("XDG_STATE_HOME", peers::home())
-            .env("X509_CERT_DIR", "/nonexistent");
-        let program = Program::start(&mut command).unwrap();
-        let address = program
-            .wait_for_line(LIMIT, |line| line.strip_prefix("Gateway listening at ")?.trim().parse().ok())
-            .unwrap();
-        Self { program, address, _directory: directory }
-    }
-
-    /// For clear FTP servers on loopback.
-    fn open() -> Self {
-        Self::start(&["--authorized-hosts", "127.0.0.1", "--allow-target", "127.0.0.0/8"], SETTINGS)
-    }
-
-    /// The final reply to a log-in.
-    fn log_in(&self, user: &str, password: &str) -> (u16, String) {
-        let mut control = Control::connect(self.address).unwrap();
-        control.expect(format!("USER {user}"), 331).unwrap();
-        let reply = control.command(format!("PASS {password}")).unwrap();
-        (reply.code, reply.text)
-    }
-}
 
 fn text(path: &Path) -> String {
     path.display().to_string()
@@ -332,41 +291,24 @@ fn user_with_a_password_has_his_own_credential_behind() {
     let content = site.content().unwrap();
     let served = site.serve("", &[]).unwrap();
     let passwords = site.path("passwords");
-    for user in ["ada", "bob"] {
-        let script = format!(
-            "echo secret-{user} | {:?} passwd --file {:?} {user}",
-            peers::ropewalk().unwrap(),
-            passwords
-        );
-        run(process::command("sh").args(["-c", &script]), LIMIT).unwrap().succeeded().unwrap();
-    }
+    write_passwords(&passwords, &["ada", "bob"]);
     let settings = format!(
         "{SETTINGS}[sites.dtn]\nurl = '{}/'\n[users.ada]\ncredential = {:?}\n",
         served.url.trim_end_matches('/'),
         site.path("proxy")
     );
-    let authorities = text(&site.path("certificates"));
-    let directory = Scratch::new().unwrap();
-    let config = directory.join("gateway.toml");
-    fs::write(&config, settings).unwrap();
-    let mut command = peers::ropewalk_command().unwrap();
-    command
-        .args(["gateway", "--listen", "127.0.0.1:0", "--config", &text(&config)])
-        .args(["--password-file", &text(&passwords)])
-        .env("XDG_STATE_HOME", peers::home())
+    let environment = [
         // A credential of the process, which no user may have.
-        .env("X509_USER_PROXY", site.path("proxy"))
-        .env("X509_CERT_DIR", &authorities);
-    let program = Program::start(&mut command).unwrap();
-    let address = program
-        .wait_for_line(LIMIT, |line| line.strip_prefix("Gateway listening at ")?.trim().parse().ok())
-        .unwrap();
-    let gateway = Gateway { program, address, _directory: directory };
+        ("X509_USER_PROXY", site.path("proxy")),
+        ("X509_CERT_DIR", site.path("certificates")),
+    ];
+    let environment = environment.each_ref().map(|(name, value)| (*name, value.as_path()));
+    let gateway = Gateway::start_with(&["--password-file", &text(&passwords)], &settings, &environment);
 
     let got = site.path("got");
     let mut curl = process::command("curl");
     curl.args(["-sS", "-u", "ada::dtn:secret-ada", "-o", &text(&got)]);
-    curl.args(["-T", &text(&site.path("source")), &format!("ftp://{address}/up")]);
+    curl.args(["-T", &text(&site.path("source")), &format!("ftp://{}/up", gateway.address)]);
     run(&mut curl, LIMIT).unwrap().succeeded().unwrap_or_else(|e| panic!("{e} {}", gateway.program.log()));
     assert!(fs::read(site.path("root/up")).unwrap() == content);
 

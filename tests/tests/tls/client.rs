@@ -6,9 +6,9 @@ use std::path::Path;
 use openssl::hash::MessageDigest;
 use tempfile::TempDir;
 
-use crate::certificates::{Authority, Credential, Made, self_signed};
 use crate::rogue_server::{CONTENT, Liar, Lie, silent};
 use crate::site::{LIMIT, Site, client, cp};
+use ropewalk_tests::certificates::{Authority, Credential, Made, self_signed};
 
 #[test]
 fn with_our_own_server() {

@@ -8,8 +8,8 @@ use ropewalk_tests::process::{Outcome, command, run};
 use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::{files, peers};
 
-use crate::certificates::{Authority, Made};
 use crate::site::{LIMIT, Site};
+use ropewalk_tests::certificates::{Authority, Made};
 
 fn curl(arguments: &[&str]) -> Outcome {
     let mut curl = command("curl");

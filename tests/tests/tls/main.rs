@@ -2,7 +2,6 @@
 //! its own server, and the connections that either refuses.
 #![allow(clippy::unwrap_used)]
 
-mod certificates;
 mod cleartext_passwords;
 mod client;
 mod filezilla;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::certificates::{Authority, Credential, Made};
 use crate::site::{Site, cp};
+use ropewalk_tests::certificates::{Authority, Credential, Made};
 
 fn write(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap();

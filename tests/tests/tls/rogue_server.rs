@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream};
 
-use crate::certificates::Credential;
+use ropewalk_tests::certificates::Credential;
 
 /// The misbehaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

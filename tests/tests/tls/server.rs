@@ -429,7 +429,8 @@ fn versions_below_1_2() {
 fn a_key_that_others_can_read() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
-    let made = crate::certificates::self_signed("localhost", crate::certificates::Made::default());
+    let made =
+        ropewalk_tests::certificates::self_signed("localhost", ropewalk_tests::certificates::Made::default());
     let pem = made.write(&directory.path().join("key.pem"));
     fs::set_permissions(&pem, PermissionsExt::from_mode(0o644)).unwrap();
     fs::write(

@@ -9,9 +9,9 @@ use ropewalk_tests::peers;
 use ropewalk_tests::process::run;
 use ropewalk_tests::terminal::Terminal;
 
-use crate::certificates::{Made, self_signed};
 use crate::rogue_server::{CONTENT, Liar, Lie};
 use crate::site::{LIMIT, Site, client};
+use ropewalk_tests::certificates::{Made, self_signed};
 
 fn copying(home: &Path, url: &str) -> Command {
     let mut command = client(home);

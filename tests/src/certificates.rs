@@ -1,4 +1,6 @@
-//! Makes certificates, valid and invalid ones.
+//! Makes certificates, valid and invalid ones. A step that fails fails the test.
+
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,9 +19,9 @@ use openssl::x509::{
 };
 
 /// Days from now.
-pub(crate) struct Made {
-    pub(crate) from: i64,
-    pub(crate) to: i64,
+pub struct Made {
+    pub from: i64,
+    pub to: i64,
 }
 
 impl Default for Made {
@@ -28,7 +30,7 @@ impl Default for Made {
     }
 }
 
-pub(crate) struct Authority {
+pub struct Authority {
     certificate: X509,
     key: PKey<Private>,
     digest: MessageDigest,
@@ -36,7 +38,7 @@ pub(crate) struct Authority {
     between: Vec<X509>,
 }
 
-pub(crate) struct Credential {
+pub struct Credential {
     certificate: X509,
     key: PKey<Private>,
     /// From the issuer to the root.
@@ -93,21 +95,21 @@ fn authority(
 }
 
 impl Authority {
-    pub(crate) fn new(subject: &str) -> Self {
+    pub fn new(subject: &str) -> Self {
         let (key, digest) = (key(), MessageDigest::sha256());
         let certificate = authority(subject, &name(subject), &key, &key, digest);
         Self { certificate, key, digest, between: Vec::new() }
     }
 
     /// An authority whose own certificate, and everything that it signs, uses this digest.
-    pub(crate) fn signing_with(digest: MessageDigest) -> Self {
+    pub fn signing_with(digest: MessageDigest) -> Self {
         let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
         let certificate = authority("Test CA", &name("Test CA"), &key, &key, digest);
         Self { certificate, key, digest, between: Vec::new() }
     }
 
     /// An intermediate authority, with everything up to the root in the chain.
-    pub(crate) fn below(&self, subject: &str) -> Self {
+    pub fn below(&self, subject: &str) -> Self {
         let key = key();
         let issuer = self.certificate.subject_name().to_owned().unwrap();
         let certificate = authority(subject, &issuer, &key, &self.key, self.digest);
@@ -117,7 +119,7 @@ impl Authority {
 
     /// A list of certificates that were revoked yesterday, in PEM; `made` has its first and last
     /// day.
-    pub(crate) fn revoking(&self, revoked: &[&Credential], made: Made) -> Vec<u8> {
+    pub fn revoking(&self, revoked: &[&Credential], made: Made) -> Vec<u8> {
         let mut list = X509CrlBuilder::new().unwrap();
         list.set_issuer_name(self.certificate.subject_name()).unwrap();
         list.set_last_update(&day(made.from)).unwrap();
@@ -140,18 +142,18 @@ impl Authority {
     }
 
     /// The authority's own certificate and key.
-    pub(crate) fn as_credential(&self) -> Credential {
+    pub fn as_credential(&self) -> Credential {
         let authorities = self.between.clone();
         Credential { certificate: self.certificate.clone(), key: self.key.clone(), authorities }
     }
 
     /// The file name that `openssl rehash` gives this authority, without its suffix.
-    pub(crate) fn hash(&self) -> String {
+    pub fn hash(&self) -> String {
         format!("{:08x}", self.certificate.subject_name_hash())
     }
 
     /// A certificate for a server of this name.
-    pub(crate) fn host(&self, host: &str, made: Made) -> Credential {
+    pub fn host(&self, host: &str, made: Made) -> Credential {
         let key = key();
         let issuer = self.certificate.subject_name().to_owned().unwrap();
         let mut builder = builder(host, &issuer, &key, &made);
@@ -167,7 +169,7 @@ impl Authority {
 }
 
 /// Signed with its own key.
-pub(crate) fn self_signed(host: &str, made: Made) -> Credential {
+pub fn self_signed(host: &str, made: Made) -> Credential {
     let key = key();
     let mut builder = builder(host, &name(host), &key, &made);
     builder.sign(&key, MessageDigest::sha256()).unwrap();
@@ -177,7 +179,7 @@ pub(crate) fn self_signed(host: &str, made: Made) -> Credential {
 
 impl Credential {
     /// Writes certificate and key to one file.
-    pub(crate) fn write(&self, path: &Path) -> PathBuf {
+    pub fn write(&self, path: &Path) -> PathBuf {
         let key = self.key.private_key_to_pem_pkcs8().unwrap();
         let mut text = [self.certificate.to_pem().unwrap(), key].concat();
         // The verifier has the root already.
@@ -189,15 +191,15 @@ impl Credential {
         path.to_owned()
     }
 
-    pub(crate) fn authority_pem(&self) -> Vec<u8> {
+    pub fn authority_pem(&self) -> Vec<u8> {
         self.authorities.last().unwrap().to_pem().unwrap()
     }
 
-    pub(crate) fn certificate(&self) -> &X509 {
+    pub fn certificate(&self) -> &X509 {
         &self.certificate
     }
 
-    pub(crate) fn key(&self) -> &PKey<Private> {
+    pub fn key(&self) -> &PKey<Private> {
         &self.key
     }
 }
