@@ -375,6 +375,10 @@ fn gateway_without_a_log_in_or_with_des_passwords_does_not_start() {
         (&["--password-file", "/nonexistent"], "password_file"),
         (&["--password-file", "/nonexistent", "--credential", "/c"], "hosts"),
         (&["--config", "/nonexistent"], "cannot read"),
+        (&["--client-authorities", "/ca"], "no certificate belongs to a user"),
+        (&["--client-authorities", "/ca", "--authorized-hosts", "127.0.0.1"], "belongs to a user"),
+        (&["--implicit-tls", "127.0.0.1:0"], "no client could log in"),
+        (&["--implicit-tls", "127.0.0.1:0", "--no-tls"], "cannot be used with"),
     ] {
         let mut command = peers::ropewalk_command().unwrap();
         command.args(["gateway", "--listen", "127.0.0.1:0"]).args(options);

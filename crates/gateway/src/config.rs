@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ropewalk_remote_store::{InvalidTarget, Targets};
 use ropewalk_security::AddressPattern;
-use ropewalk_server::{AnonymousAccess, Config, RunAs};
+use ropewalk_server::{AnonymousAccess, Config, RunAs, Tls};
 use serde::{Deserialize, Deserializer};
 
 /// The settings of a gateway: a TOML file, or values of flags. Unknown ones are errors.
@@ -29,8 +29,8 @@ pub struct GatewayConfig {
     pub hosts: FarLogin,
     /// Targets by name.
     pub sites: BTreeMap<String, Site>,
-    /// The log-in behind of each user.
-    pub users: BTreeMap<String, FarLogin>,
+    /// The certificates of each user, and his log-in behind.
+    pub users: BTreeMap<String, User>,
     /// Other settings of the server in front, as in its own file: TLS, limits, time limits.
     pub server: Config,
 }
@@ -53,12 +53,26 @@ pub struct FarLogin {
     pub token_file: Option<PathBuf>,
 }
 
+/// A user of the gateway.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct User {
+    /// One-line subjects (`/O=Example/CN=Ada`) of the client certificates with which the user logs
+    /// in without a password.
+    pub certificates: Vec<String>,
+    /// As for [`FarLogin`].
+    pub credential: Option<PathBuf>,
+    /// As for [`FarLogin`].
+    pub token_file: Option<PathBuf>,
+}
+
 /// A gateway cannot start with its settings.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     #[error(
         "no client could log in: name a file of passwords (--password-file, made by `ropewalk passwd`), \
-         or the clients that need none (--authorized-hosts ADDRESS/CIDR,...)"
+         the authorities of client certificates (--client-authorities) with certificates of users \
+         (users.NAME.certificates), or the clients that need neither (--authorized-hosts ADDRESS/CIDR,...)"
     )]
     NoLogin,
     #[error(
@@ -67,16 +81,24 @@ pub enum GatewayError {
     )]
     UserWithoutPassword(String),
     #[error(
-        "hosts: with a file of passwords, each user has a credential of his own (users.NAME), and there \
-         is none for hosts"
+        "hosts: where users prove who they are, each has a credential of his own (users.NAME), \
+         and there is none for hosts"
     )]
     HostsWithPasswords,
+    #[error("users.{user}.certificates: {reason}")]
+    Certificate { user: String, reason: String },
     #[error("{setting}: {reason}")]
     Target { setting: String, reason: String },
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
     #[error("{path}: {source}")]
     Parse { path: PathBuf, source: Box<toml::de::Error> },
+}
+
+impl User {
+    pub(crate) fn far(&self) -> FarLogin {
+        FarLogin { credential: self.credential.clone(), token_file: self.token_file.clone() }
+    }
 }
 
 impl Default for GatewayConfig {
@@ -111,6 +133,7 @@ impl GatewayConfig {
     /// No client could log in, a credential could be used by another client than its user, or a
     /// target is invalid.
     pub(crate) fn check(&self) -> Result<(), GatewayError> {
+        self.check_certificates()?;
         if !self.has_users() {
             if self.authorized_hosts.is_empty() {
                 return Err(GatewayError::NoLogin);
@@ -138,10 +161,50 @@ impl GatewayConfig {
         Ok(())
     }
 
+    fn check_certificates(&self) -> Result<(), GatewayError> {
+        // Without this, a certificate would seem to be needed, and nothing would ask for it.
+        let asked = self.tls().is_some_and(|tls| tls.client_authorities.is_some());
+        if asked && !self.has_certificates() {
+            return Err(GatewayError::Target {
+                setting: "server.tls.client_authorities".to_owned(),
+                reason: "no certificate belongs to a user: list their subjects in users.NAME.certificates"
+                    .to_owned(),
+            });
+        }
+        let mut owners = self.tls().map(|tls| tls.users.clone()).unwrap_or_default();
+        for (name, user) in &self.users {
+            let wrong = |reason: String| GatewayError::Certificate { user: name.clone(), reason };
+            if !user.certificates.is_empty() && !asked {
+                let text = "no client is asked for a certificate: name the authorities \
+                            (--client-authorities), and offer TLS";
+                return Err(wrong(text.to_owned()));
+            }
+            for subject in &user.certificates {
+                match owners.insert(subject.clone(), name.clone()) {
+                    Some(other) if other != *name => {
+                        return Err(wrong(format!("{subject:?} belongs to the user {other}, too")));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings of TLS, if clients can use it.
+    fn tls(&self) -> Option<&Tls> {
+        self.server.tls.as_ref().filter(|tls| tls.enabled)
+    }
+
     /// Clients prove who they are, by a password or a certificate.
     fn has_users(&self) -> bool {
-        let certificates = self.server.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
-        self.password_file.is_some() || certificates
+        self.password_file.is_some() || self.has_certificates()
+    }
+
+    /// Some certificate belongs to a user.
+    fn has_certificates(&self) -> bool {
+        let named = self.users.values().any(|user| !user.certificates.is_empty());
+        self.tls().is_some_and(|tls| tls.client_authorities.is_some() && (named || !tls.users.is_empty()))
     }
 
     /// Sessions see the root of their target, may change files as far as the target lets them, and
@@ -155,6 +218,14 @@ impl GatewayConfig {
         config.identity.mapped = false;
         config.defaults.home = Some("/".into());
         config.defaults.third_party = Some(false);
+        if let Some(tls) = &mut config.tls {
+            let of_user = |(name, user): (&String, &User)| {
+                let certificates = user.certificates.clone().into_iter();
+                let name = name.clone();
+                certificates.map(move |subject| (subject, name.clone())).collect::<Vec<_>>()
+            };
+            tls.users.extend(self.users.iter().flat_map(of_user));
+        }
         config.anonymous = (!self.has_users()).then(|| AnonymousAccess {
             names: vec!["*".into()],
             write: true,
@@ -201,8 +272,27 @@ mod tests {
         let users = "authorized_hosts = ['10.0.0.0/8']\n[users.ada]\ncredential = '/a'";
         assert!(check(users).contains("users.ada"));
         assert_eq!(check(&format!("password_file = '/p'\n{users}")), "");
-        let hosts = "password_file = '/p'\n[hosts]\ncredential = '/a'";
-        assert!(check(hosts).contains("hosts"));
+        let hosts = "[hosts]\ncredential = '/a'";
+        assert!(check(&format!("password_file = '/p'\n{hosts}")).contains("hosts"));
+    }
+
+    #[test]
+    fn certificates_are_a_log_in_if_clients_are_asked_for_them() {
+        let asked = "[server.tls]\nclient_authorities = '/ca'\n";
+        let ada = "[users.ada]\ncertificates = ['/O=E/CN=Ada']\n";
+        assert_eq!(check(&format!("{ada}{asked}")), "");
+        assert_eq!(check(&format!("{asked}[server.tls.users]\n'/O=E/CN=Ada' = 'ada'\n")), "");
+        for without in [asked.to_owned(), format!("authorized_hosts = ['10.0.0.1']\n{asked}")] {
+            assert!(check(&without).contains("no certificate belongs to a user"), "{without}");
+        }
+        for without in [ada.to_owned(), format!("{ada}{asked}enabled = false\n")] {
+            assert!(check(&without).contains("users.ada.certificates: no client is asked"), "{without}");
+        }
+        let bob = "[users.bob]\ncertificates = ['/O=E/CN=Ada']\n";
+        assert!(check(&format!("{ada}{bob}{asked}")).contains("belongs to the user ada, too"));
+        let config: GatewayConfig = toml::from_str(&format!("{ada}{asked}")).unwrap();
+        let server = config.server_config();
+        assert_eq!((server.tls.unwrap().users["/O=E/CN=Ada"].as_str(), server.anonymous), ("ada", None));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use ropewalk_remote_store::{Behalf, RemoteClient, RemoteSettings, RemoteStore};
 use ropewalk_server::{Backends, Config, Credential, StoreLogin};
 use ropewalk_storage::{Error, ErrorKind, Store};
 
-pub use config::{FarLogin, GatewayConfig, GatewayError, Site};
+pub use config::{FarLogin, GatewayConfig, GatewayError, Site, User};
 pub use ropewalk_remote_store::{InvalidTarget, Targets};
 
 use crate::gate::Guard;
@@ -95,7 +95,7 @@ impl Gateway {
         let Target { url, rules } = self.config.target(login.target)?;
         let far = match login.credential {
             Credential::Anonymous => self.config.hosts.clone(),
-            _ => self.config.users.get(login.user).cloned().unwrap_or_default(),
+            _ => self.config.users.get(login.user).map(User::far).unwrap_or_default(),
         };
         let options = self.options_for(&url, login.user, far)?;
         let behind = self.behind.iter().find(|behind| behind.rules == rules);

@@ -46,6 +46,14 @@ pub struct Gateway {
     /// Do not offer TLS to clients
     #[arg(long)]
     no_tls: bool,
+    /// A further address and port, with TLS from the first byte on (implicit TLS), as clients
+    /// expect it at port 990
+    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with = "no_tls")]
+    implicit_tls: Vec<Addresses>,
+    /// PEM file with the authorities of client certificates. `users.NAME.certificates` of the
+    /// configuration says whose they are; such users need no password
+    #[arg(long, value_name = "FILE", conflicts_with = "no_tls")]
+    client_authorities: Option<PathBuf>,
     /// Ports for passive data connections of clients, for firewalls
     #[arg(long, value_name = "FIRST-LAST", value_parser = port_range)]
     data_ports: Option<(u16, u16)>,
@@ -141,8 +149,17 @@ impl Gateway {
             if let Some(tls) = &mut config.server.tls {
                 tls.enabled = false;
             }
-        } else if config.server.tls.is_none() {
-            config.server.tls = Some(Tls { optional: true, ..Tls::default() });
+            return Ok(config);
+        }
+        let tls = config.server.tls.get_or_insert_with(|| Tls { optional: true, ..Tls::default() });
+        if !self.implicit_tls.is_empty() || self.client_authorities.is_some() {
+            (tls.enabled, tls.optional) = (true, false);
+        }
+        if !self.implicit_tls.is_empty() {
+            tls.implicit = self.implicit_tls.iter().flat_map(|addresses| addresses.0.clone()).collect();
+        }
+        if let Some(path) = &self.client_authorities {
+            tls.client_authorities = Some(path.clone());
         }
         Ok(config)
     }
@@ -177,6 +194,11 @@ mod tests {
         assert_eq!(config.hosts.credential, Some("/c".into()));
         assert_eq!(config.server.tls, None);
         assert!(parsed("").unwrap().config().unwrap().server.tls.unwrap().optional);
+        let flags = "--implicit-tls [::1]:990 --client-authorities /ca";
+        let tls = parsed(flags).unwrap().config().unwrap().server.tls.unwrap();
+        assert_eq!((tls.implicit, tls.optional), (vec!["[::1]:990".parse().unwrap()], false));
+        assert_eq!(tls.client_authorities, Some("/ca".into()));
+        assert!(parsed(&format!("{flags} --no-tls")).is_err());
     }
 
     #[test]
