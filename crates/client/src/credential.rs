@@ -31,6 +31,15 @@ impl Delegated {
         Self(Ok(Arc::new(Own { identity, compatibility, settings, data: OnceLock::new() })))
     }
 
+    /// Reads a credential from a file, such as a proxy, which is not used afterwards.
+    ///
+    /// # Errors
+    /// The text says why the credential cannot be used: the file, or the trusted authorities of
+    /// `options`.
+    pub fn read(options: &Options, file: &Path) -> Result<Self, String> {
+        load(options, Some(file)).map(|own| Self(Ok(Arc::new(own))))
+    }
+
     /// Makes log-ins that need a credential fail with this reason.
     pub fn missing(reason: &str) -> Self {
         Self(Err(reason.to_owned()))

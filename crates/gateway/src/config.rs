@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 
 use ropewalk_remote_store::{InvalidTarget, Targets};
 use ropewalk_security::AddressPattern;
-use ropewalk_server::{AnonymousAccess, Config, RunAs, Tls};
+use ropewalk_server::{AnonymousAccess, Config, RequiredProtection, RunAs, Tls};
 use serde::{Deserialize, Deserializer};
+
+use crate::myproxy::MyProxy;
 
 /// The settings of a gateway: a TOML file, or values of flags. Unknown ones are errors.
 #[derive(Clone, Debug, Deserialize)]
@@ -27,6 +29,9 @@ pub struct GatewayConfig {
     pub default: Option<String>,
     /// The log-in behind for clients of authorised hosts without passwords.
     pub hosts: FarLogin,
+    /// The server at which users prove their passwords and have their credentials, in place of a
+    /// file of passwords.
+    pub myproxy: Option<MyProxy>,
     /// Targets by name.
     pub sites: BTreeMap<String, Site>,
     /// The certificates of each user, and his log-in behind.
@@ -72,7 +77,8 @@ pub enum GatewayError {
     #[error(
         "no client could log in: name a file of passwords (--password-file, made by `ropewalk passwd`), \
          the authorities of client certificates (--client-authorities) with certificates of users \
-         (users.NAME.certificates), or the clients that need neither (--authorized-hosts ADDRESS/CIDR,...)"
+         (users.NAME.certificates), a MyProxy server (--myproxy), or the clients that need no proof \
+         (--authorized-hosts ADDRESS/CIDR,...)"
     )]
     NoLogin,
     #[error(
@@ -81,10 +87,17 @@ pub enum GatewayError {
     )]
     UserWithoutPassword(String),
     #[error(
-        "hosts: where users prove who they are, each has a credential of his own (users.NAME), \
+        "hosts: where users prove who they are, each has a credential of his own (users.NAME, MyProxy), \
          and there is none for hosts"
     )]
     HostsWithPasswords,
+    #[error(
+        "myproxy: passwords are those of the MyProxy server, so there cannot be a file of passwords, too \
+         (--password-file)"
+    )]
+    TwoPasswords,
+    #[error("{setting}: {reason}")]
+    MyProxy { setting: &'static str, reason: String },
     #[error("users.{user}.certificates: {reason}")]
     Certificate { user: String, reason: String },
     #[error("{setting}: {reason}")]
@@ -110,6 +123,7 @@ impl Default for GatewayConfig {
             allow_targets: Targets::default(),
             default: None,
             hosts: FarLogin::default(),
+            myproxy: None,
             sites: BTreeMap::new(),
             users: BTreeMap::new(),
             server: Config::default(),
@@ -134,6 +148,9 @@ impl GatewayConfig {
     /// target is invalid.
     pub(crate) fn check(&self) -> Result<(), GatewayError> {
         self.check_certificates()?;
+        if self.myproxy.is_some() && self.password_file.is_some() {
+            return Err(GatewayError::TwoPasswords);
+        }
         if !self.has_users() {
             if self.authorized_hosts.is_empty() {
                 return Err(GatewayError::NoLogin);
@@ -198,7 +215,14 @@ impl GatewayConfig {
 
     /// Clients prove who they are, by a password or a certificate.
     fn has_users(&self) -> bool {
-        self.password_file.is_some() || self.has_certificates()
+        self.password_file.is_some() || self.myproxy.is_some() || self.has_certificates()
+    }
+
+    /// Passwords of MyProxy may go over a network without TLS. The server itself warns of others.
+    pub(crate) fn has_clear_passwords(&self) -> bool {
+        let required = self.tls().map_or(RequiredProtection::None, |tls| tls.required);
+        let remote = self.listen.iter().any(|address| !address.ip().is_loopback());
+        self.myproxy.is_some() && required == RequiredProtection::None && remote
     }
 
     /// Some certificate belongs to a user.
@@ -274,6 +298,14 @@ mod tests {
         assert_eq!(check(&format!("password_file = '/p'\n{users}")), "");
         let hosts = "[hosts]\ncredential = '/a'";
         assert!(check(&format!("password_file = '/p'\n{hosts}")).contains("hosts"));
+        let myproxy = "[myproxy]\nserver = 'h'\n";
+        assert!(check(&format!("{hosts}\n{myproxy}")).contains("hosts"));
+        assert!(check(&format!("password_file = '/p'\n{myproxy}")).contains("myproxy"));
+        assert_eq!(check(myproxy), "");
+        let clear = |text: &str| toml::from_str::<GatewayConfig>(text).unwrap().has_clear_passwords();
+        assert!(clear(myproxy) && clear(&format!("{myproxy}[server.tls]\n")));
+        assert!(!clear(&format!("{myproxy}[server.tls]\nrequired = 'control'\n")));
+        assert!(!clear(&format!("listen = ['127.0.0.1:1']\n{myproxy}")));
     }
 
     #[test]

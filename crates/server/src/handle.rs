@@ -20,7 +20,7 @@ impl ServerHandle {
         let now = config.fixed();
         // A server that was started without taking on identities cannot do so later.
         config.identity.mapped = self.0.settings().config.identity.mapped;
-        Error::refuse(config.check())?;
+        Error::refuse(self.0.stores.concerned(config.check()))?;
         let settings = Settings::prepare(config, &self.0.stores, self.0.measurements.is_some())?;
         self.0.replace_settings(settings)?;
         tracing::info!("settings reloaded");

@@ -38,8 +38,18 @@ pub struct Backends {
     pub stores: Option<StoreFactory>,
     /// Clients may name a target for `stores`: `USER name::target`.
     pub targets: bool,
+    /// `stores` verifies passwords in place of the file of passwords: each log-in with one gets to
+    /// it as [`Credential::Password`](crate::Credential::Password), and fails if it fails.
+    pub passwords: bool,
     /// Measures this host; without it, the server does not know SITE PROFILE.
     pub measurements: Option<Arc<dyn Measurements>>,
+}
+
+impl Backends {
+    fn stores(&self) -> Stores {
+        let other = |factory: &StoreFactory| Stores::new(factory.clone(), self.targets, self.passwords);
+        self.stores.as_ref().map_or_else(Stores::posix, other)
+    }
 }
 
 impl Server {
@@ -57,10 +67,7 @@ impl Server {
     /// # Errors
     /// As [`Server::bind`].
     pub fn bind_with(config: Config, backends: Backends) -> Result<Self> {
-        let mut problems = config.check();
-        if backends.stores.is_some() {
-            problems.retain(|problem| !problem.setting.ends_with("root"));
-        }
+        let problems = backends.stores().concerned(config.check());
         Error::refuse(problems)?;
         Self::bind_prepared(config, backends)
     }
@@ -68,8 +75,7 @@ impl Server {
     /// As [`Server::bind_with`], with settings that were checked.
     pub(crate) fn bind_prepared(config: Config, backends: Backends) -> Result<Self> {
         raise_open_files();
-        let Backends { stores, targets, measurements } = backends;
-        let stores = stores.map_or_else(Stores::posix, |factory| Stores::new(factory, targets));
+        let (stores, measurements) = (backends.stores(), backends.measurements);
         let settings = Settings::prepare(config, &stores, measurements.is_some())?;
         let listeners = Listeners::bind(&settings.config.listen, settings.config.tls_implicit())?;
         let addresses = listeners.addresses();

@@ -2,7 +2,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use ropewalk_gateway::{Gateway as FtpGateway, GatewayConfig, Targets};
+use ropewalk_gateway::{Gateway as FtpGateway, GatewayConfig, MyProxy, Targets};
 use ropewalk_security::AddressPattern;
 use ropewalk_server::{Error, Server, Severity, Tls};
 
@@ -25,6 +25,10 @@ pub struct Gateway {
     /// a password
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// The MyProxy server of which clients have user name and password, and which has their
+    /// credentials. The gateway runs `myproxy-logon`; not with --password-file
+    #[arg(long, value_name = "HOST[:PORT]")]
+    myproxy: Option<String>,
     /// Clients connect from these addresses and networks only, with commas between. Without
     /// --password-file they need no password
     #[arg(long, value_name = "ADDRESS/CIDR,...", value_delimiter = ',')]
@@ -95,6 +99,9 @@ impl Gateway {
                 say(format_args!("ropewalk: {problem}"));
             }
         }
+        if let Some(doubt) = gateway.doubt() {
+            say(format_args!("ropewalk: warning: {doubt}"));
+        }
         let server = Server::bind_with(config.clone(), gateway.backends()).map_err(|error| match error {
             Error::Config(_) | Error::Load(_) => usage(error.to_string()),
             _ => error.into(),
@@ -125,6 +132,13 @@ impl Gateway {
         }
         if let Some(path) = &self.password_file {
             config.password_file = Some(path.clone());
+        }
+        if let Some(server) = &self.myproxy {
+            let server = server.clone();
+            match &mut config.myproxy {
+                Some(myproxy) => myproxy.server = server,
+                none => *none = Some(MyProxy::new(server)),
+            }
         }
         if !self.authorized_hosts.is_empty() {
             config.authorized_hosts.clone_from(&self.authorized_hosts);

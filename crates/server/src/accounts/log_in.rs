@@ -59,6 +59,10 @@ pub(crate) fn by_password(
     target: Option<&str>,
 ) -> Result<Login, Failure> {
     let denied = |reason: &str| Failure::LoginDenied(reason.to_owned());
+    if host.stores.passwords {
+        let name = std::str::from_utf8(user).map_err(|_| denied("Invalid user or password."))?;
+        return as_user(host, settings, name, Credential::Password(password), target);
+    }
     let passwords = settings.passwords().map_err(|error| {
         tracing::error!(%error, "nobody can log in by password");
         denied("The server cannot read its password file.")

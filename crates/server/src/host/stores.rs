@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use ropewalk_protocol::command::Password;
 use ropewalk_storage::{Identity, PosixOptions, PosixStore, Store};
 
+use crate::config::Problem;
+
 /// Returns the store of a log-in. It is called on the thread of the log-in, for each session.
 pub type StoreFactory =
     Arc<dyn Fn(&StoreLogin<'_>) -> ropewalk_storage::Result<Arc<dyn Store>> + Send + Sync>;
@@ -60,15 +62,26 @@ pub(crate) struct Stores {
     open: Mutex<HashMap<Key, Weak<dyn Store>>>,
     /// Names of users may have a target behind them.
     pub(crate) targets: bool,
+    /// The factory verifies passwords.
+    pub(crate) passwords: bool,
 }
 
 impl Stores {
-    pub(crate) fn new(factory: StoreFactory, targets: bool) -> Self {
-        Self { maker: Maker::Other(factory), open: Mutex::default(), targets }
+    pub(crate) fn new(factory: StoreFactory, targets: bool, passwords: bool) -> Self {
+        Self { maker: Maker::Other(factory), open: Mutex::default(), targets, passwords }
     }
 
     pub(crate) fn posix() -> Self {
-        Self { maker: Maker::Posix, open: Mutex::default(), targets: false }
+        Self { maker: Maker::Posix, open: Mutex::default(), targets: false, passwords: false }
+    }
+
+    /// Leaves out what cannot be wrong about the settings, because these stores do not use it.
+    pub(crate) fn concerned(&self, problems: Vec<Problem>) -> Vec<Problem> {
+        let others = !self.have_identities();
+        let unused = |setting: &str| {
+            others && setting.ends_with("root") || self.passwords && setting == "password_file"
+        };
+        problems.into_iter().filter(|problem| !unused(&problem.setting)).collect()
     }
 
     /// Whether stores work as the identities for which they are opened.
