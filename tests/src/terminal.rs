@@ -73,16 +73,19 @@ impl Terminal {
 
     /// Types a line.
     pub fn enter(&mut self, line: &str) -> Result<()> {
+        self.press(&format!("{line}\n"))
+    }
+
+    /// Types these characters.
+    pub fn press(&mut self, characters: &str) -> Result<()> {
         let keys = self.keys.as_mut().context("nobody is there any more")?;
-        keys.write_all(format!("{line}\n").as_bytes())?;
+        keys.write_all(characters.as_bytes())?;
         Ok(keys.flush()?)
     }
 
     /// Types Ctrl-C, for which the terminal sends SIGINT to its foreground process group.
     pub fn interrupt(&mut self) -> Result<()> {
-        let keys = self.keys.as_mut().context("nobody is there any more")?;
-        keys.write_all(b"\x03")?;
-        Ok(keys.flush()?)
+        self.press("\x03")
     }
 
     /// Waits for the program to end and returns its exit status and everything shown on the screen.
