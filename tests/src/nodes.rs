@@ -49,17 +49,26 @@ impl Site {
     }
 
     pub fn with(arguments: &[&str]) -> Self {
+        Self::start(arguments, |setup| setup)
+    }
+
+    /// Clients connect over IPv6. Nodes need an address of that family.
+    pub fn over_ipv6(arguments: &[&str]) -> Self {
+        Self::start(arguments, Setup::ipv6)
+    }
+
+    fn start(arguments: &[&str], change: impl FnOnce(Setup) -> Setup) -> Self {
         let scratch = Scratch::new().unwrap();
         let root = scratch.directory("root").unwrap();
         write_token(&scratch.join("token"), 'a');
-        let (server, join) = front_end(&scratch, &root, "127.0.0.1:0", arguments);
+        let (server, join) = front_end(&scratch, change(Setup::new(Kind::Ropewalk, &root)), "127.0.0.1:0", arguments);
         Self { scratch, server, join }
     }
 
     /// Starts another front end with the same shared directory, which nodes join at `address`.
     /// Returns the address with its port.
     pub fn another_front_end(&self, address: &str, arguments: &[&str]) -> (Server, String) {
-        front_end(&self.scratch, self.server.root(), address, arguments)
+        front_end(&self.scratch, Setup::new(Kind::Ropewalk, self.server.root()), address, arguments)
     }
 
     /// Kills the front end, and starts it again at other ports.
@@ -82,7 +91,14 @@ impl Site {
     }
 
     pub fn node_at(&self, name: &str, root: &Path) -> Program {
-        start_node(self.node_command(name, root), name)
+        self.node_with(name, root, &[])
+    }
+
+    /// A node with further arguments.
+    pub fn node_with(&self, name: &str, root: &Path, arguments: &[&str]) -> Program {
+        let mut command = self.node_command(name, root);
+        command.args(arguments);
+        start_node(command, name)
     }
 
     /// Starts a node of the front ends at these addresses.
@@ -110,8 +126,8 @@ impl Site {
     }
 }
 
-fn front_end(scratch: &Scratch, root: &Path, address: &str, arguments: &[&str]) -> (Server, String) {
-    let mut setup = Setup::new(Kind::Ropewalk, root)
+fn front_end(scratch: &Scratch, setup: Setup, address: &str, arguments: &[&str]) -> (Server, String) {
+    let mut setup = setup
         .argument("--nodes-listen")
         .argument(address)
         .argument("--join-token-file")

@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ropewalk_tests::control::Control;
+use ropewalk_tests::nodes::Site;
 use ropewalk_tests::process::{self, Program, run};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
@@ -37,6 +38,54 @@ while True:
         label = struct.unpack("!I", p[14:18])[0] & 0xfffff
         print(label, *struct.unpack("!HH", p[54:58]), p[67], flush=True)
 "#;
+
+/// A packet: label, source port, destination port, and flags of TCP.
+type Packet = [u64; 4];
+
+/// TCP packets over IPv6 on loopback.
+struct Capture(Program);
+
+impl Capture {
+    /// `None`: the test is skipped.
+    fn start() -> Option<Self> {
+        let mut capture = process::command("python3");
+        let capture = Program::start(capture.args(["-c", CAPTURE])).unwrap();
+        if capture.wait_for_line(LIMIT, |line| (line == "ready").then_some(())).is_err() {
+            peers::skip("packets can be captured by root alone");
+            return None;
+        }
+        Some(Self(capture))
+    }
+
+    /// The packets from the sources of these connections, up to their ends.
+    fn packets_of(&self, messages: &[Value]) -> Vec<Packet> {
+        let ports: Vec<u64> = of_state(messages, "end")
+            .map(|message| message["flow-id"]["src-port"].as_u64().unwrap())
+            .collect();
+        let mut packets = Vec::new();
+        let mut finished = 0;
+        // The last packet of each connection may still be on its way to the capture.
+        while finished < ports.len() {
+            let line = self.0.wait_for_line(LIMIT, |line| Some(line.to_owned())).unwrap();
+            let words: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+            let packet: Packet = words.try_into().unwrap();
+            if ports.contains(&packet[1]) {
+                finished += usize::from(packet[3] & 1 == 1);
+                packets.push(packet);
+            }
+        }
+        packets
+    }
+}
+
+/// The SYN was captured, and each packet has the label of the tag.
+#[track_caller]
+fn are_marked(packets: &[Packet]) {
+    assert!(packets.iter().any(|packet| packet[3] == 2), "the SYN was captured");
+    let marked = |packet: &&Packet| packet[0] as u32 & MASK == LABEL;
+    let (labelled, others): (Vec<&Packet>, Vec<&Packet>) = packets.iter().partition(marked);
+    assert!(others.is_empty(), "{} of {} packets: {others:?}", others.len(), labelled.len());
+}
 
 struct Collector(UdpSocket);
 
@@ -111,37 +160,52 @@ fn site(settings: &str, ipv6: bool) -> (Scratch, Server) {
 #[test]
 fn upload_with_a_tag_has_it_in_the_label_of_each_packet_and_in_fireflies() {
     let (_scratch, server) = site("", true);
-    let mut capture = process::command("python3");
-    let capture = Program::start(capture.args(["-c", CAPTURE])).unwrap();
-    if capture.wait_for_line(LIMIT, |line| (line == "ready").then_some(())).is_err() {
-        peers::skip("packets can be captured by root alone");
-        return;
-    }
+    let Some(capture) = Capture::start() else { return };
     let collector = Collector::new();
     let options = ["--scitag", TAG, "--fireflies", &collector.address(), "-p", "2", "--mode", "extended"];
     cp(&options, &text(&server.root().join("f")), &server.url("up"));
     let messages = collector.until_ended(2);
     assert_eq!(of_state(&messages, "start").count(), 2);
     assert!(sent(&messages) >= SIZE, "{messages:?}");
-    // The last packet of each connection may still be on its way to the capture.
-    let ports: Vec<u64> =
-        of_state(&messages, "end").map(|message| message["flow-id"]["src-port"].as_u64().unwrap()).collect();
-    let mut packets = Vec::new();
-    let mut finished = 0;
-    while finished < ports.len() {
-        let line = capture.wait_for_line(LIMIT, |line| Some(line.to_owned())).unwrap();
-        let packet: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
-        if ports.contains(&packet[1]) {
-            finished += usize::from(packet[3] & 1 == 1);
-            packets.push(packet);
-        }
-    }
-    assert!(packets.iter().any(|packet| packet[3] == 2), "the SYN was captured");
-    let marked = |packet: &Vec<u64>| packet[0] as u32 & MASK == LABEL;
-    let (labelled, others): (Vec<_>, Vec<_>) = packets.iter().partition(|packet| marked(packet));
-    assert!(others.is_empty(), "{} of {} packets: {others:?}", others.len(), labelled.len());
+    let packets = capture.packets_of(&messages);
+    are_marked(&packets);
     let labels: BTreeSet<_> = packets.iter().map(|packet| (packet[1], packet[0])).collect();
     assert_eq!(labels.len(), 2, "each connection keeps its label: {labels:?}");
+}
+
+#[test]
+fn connections_of_data_nodes_have_labels_and_fireflies() {
+    let collector = Collector::new();
+    let scratch = Scratch::new().unwrap();
+    let config = scratch.join("server.toml");
+    let settings = format!(
+        "[scitags]\nfireflies = ['{}']\nmap = [{{ path = '/f', tag = '{TAG}' }}, {{ path = '/up', tag = '{TAG}' }}]\n",
+        collector.address()
+    );
+    fs::write(&config, settings).unwrap();
+    let site = Site::over_ipv6(&["--config", &text(&config)]);
+    let _nodes = ["a", "b"].map(|name| site.node_with(name, site.server.root(), &["--address", "::1"]));
+    let file = site.shared("f");
+    files::write_random(&file, SIZE, 1).unwrap();
+    let Some(capture) = Capture::start() else { return };
+    // A node connects to the client.
+    let got = scratch.join("got");
+    let mut curl = process::command("curl");
+    curl.args(["-sS", "-P", "-", "-o", &text(&got), &format!("ftp://{}/f", site.server.address())]);
+    run(&mut curl, LIMIT).unwrap().succeeded().unwrap();
+    files::ensure_same(&got, &file).unwrap();
+    let messages = collector.until_ended(1);
+    assert!(sent(&messages) >= SIZE, "{messages:?}");
+    are_marked(&capture.packets_of(&messages));
+    // The client connects to all nodes, and has no tag of its own.
+    cp(&["--stripes", "auto", "-p", "1", "--mode", "extended"], &text(&file), &site.server.url("up"));
+    files::ensure_same(&site.shared("up"), &file).unwrap();
+    let messages = collector.until_ended(2);
+    assert!(sent(&messages) >= SIZE, "{messages:?}");
+    let receivers: BTreeSet<_> =
+        of_state(&messages, "end").map(|message| message["flow-id"]["dst-port"].as_u64().unwrap()).collect();
+    assert_eq!(receivers.len(), 2, "each node reports its own connection: {messages:?}");
+    assert!(site.channels() >= 3, "{}", site.server.log());
 }
 
 #[test]

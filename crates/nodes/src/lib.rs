@@ -26,8 +26,8 @@ pub use link::{Frame, Link, LinkError};
 pub use member::{JoinFailure, Member, Serve};
 pub use membership::{Joined, Registered, SessionLease, Spender};
 pub use message::{
-    ChannelOrder, FileOrder, GsiOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report, SendOrder,
-    Sum, Transferred,
+    ChannelOrder, FileOrder, GsiOrder, MarkOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report,
+    SendOrder, Sum, Transferred,
 };
 pub use registry::{Announcement, JoinError, LEASE, Membership, NodeId, RENEWAL, Registry};
 pub use token::{JoinToken, TokenError};

@@ -180,6 +180,23 @@ pub struct MoveOrder {
     pub resend: bool,
     /// The first grant of the channel's account.
     pub grant: Grant,
+    /// The marks of connections that are made from now on; `None` for none.
+    pub marks: Option<MarkOrder>,
+}
+
+/// The SciTag of data connections (docs/scitags.md), and how they are marked with it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct MarkOrder {
+    /// The number of the tag.
+    pub tag: u16,
+    /// Set the flow label of IPv6 connections that the node makes.
+    pub flow_label: bool,
+    /// The packets are those of UDP.
+    pub udp: bool,
+    /// The destinations of fireflies, as in the settings of the front end: `peer`, `HOST:PORT`.
+    pub fireflies: Vec<String>,
+    /// Milliseconds between fireflies about an open connection; 0 for none.
+    pub interval_ms: u64,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -6,6 +6,7 @@
 
 mod grants;
 mod line;
+mod marks;
 mod orders;
 mod transfer;
 
@@ -90,6 +91,7 @@ struct Shared {
     streams: Arc<Pool>,
     budget: Arc<BufferBudget>,
     data_ports: Option<(u16, u16)>,
+    marks: marks::Marks,
     authorities: PathBuf,
     /// As `gsi.conf` has it.
     gsi: TlsSettings,
@@ -118,6 +120,7 @@ impl Node {
             streams: Arc::new(Pool::new("stream", 4096)),
             budget: BufferBudget::new(memory),
             data_ports: settings.data_ports,
+            marks: marks::Marks::default(),
             authorities: settings.authorities.unwrap_or_else(|| places.authorities()),
             gsi: TlsSettings::from(&gsi_conf),
         });

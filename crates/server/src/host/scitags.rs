@@ -1,6 +1,9 @@
 //! The SciTags of a server, prepared from its settings: the tag of each transfer, and the reporter
 //! of fireflies. Sessions share it with the settings with which they began.
 
+use std::time::Duration;
+
+use ropewalk_nodes::MarkOrder;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::scitag::SciTag;
 use ropewalk_scitags::{Collector, FlowTransport, Registry, Reporter, marking};
@@ -12,6 +15,9 @@ const FIREFLIES: &str = "scitags.fireflies";
 
 pub(crate) struct SciTags {
     flow_label: bool,
+    /// Destinations and interval of fireflies, for data nodes.
+    fireflies: Vec<String>,
+    interval: Duration,
     reporter: Option<Reporter>,
     experiments: Option<Vec<u16>>,
     default: Option<SciTag>,
@@ -22,6 +28,14 @@ struct Mapping {
     user: Option<String>,
     path: Option<VirtualPath>,
     tag: SciTag,
+}
+
+/// The marks of the connections of a transfer.
+pub(crate) struct Marks {
+    /// Those of this process.
+    pub(crate) here: FlowMarking,
+    /// Those of data nodes.
+    pub(crate) on_node: Option<MarkOrder>,
 }
 
 impl SciTags {
@@ -73,8 +87,16 @@ impl SciTags {
         }
         let default = config.default.as_deref().map(|text| read("scitags.default", text)).transpose()?;
         let experiments = config.experiments.clone();
-        let flow_label = config.flow_label;
-        Ok((Self { flow_label, reporter: None, experiments, default, map }, collectors))
+        let prepared = Self {
+            flow_label: config.flow_label,
+            fireflies: config.fireflies.clone(),
+            interval: config.interval,
+            reporter: None,
+            experiments,
+            default,
+            map,
+        };
+        Ok((prepared, collectors))
     }
 
     /// Whether clients may name this tag.
@@ -89,8 +111,15 @@ impl SciTags {
     }
 
     /// The marks of connections that get this tag.
-    pub(crate) fn marking(&self, tag: Option<SciTag>, transport: FlowTransport) -> FlowMarking {
-        marking(tag, self.flow_label, transport, self.reporter.as_ref())
+    pub(crate) fn marks(&self, tag: Option<SciTag>, transport: FlowTransport) -> Marks {
+        let on_node = tag.map(|tag| MarkOrder {
+            tag: tag.number(),
+            flow_label: self.flow_label,
+            udp: transport == FlowTransport::Udp,
+            fireflies: self.fireflies.clone(),
+            interval_ms: u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX),
+        });
+        Marks { here: marking(tag, self.flow_label, transport, self.reporter.as_ref()), on_node }
     }
 }
 

@@ -118,7 +118,7 @@ impl Session<'_> {
         }
         let result = match order {
             Order::Send(order) => transfer::send(self.shared, channel, &order, &line),
-            Order::SendBytes(moves) => transfer::send_bytes(channel, &moves, &line),
+            Order::SendBytes(moves) => transfer::send_bytes(self.shared, channel, &moves, &line),
             Order::Receive(order) => transfer::receive(self.shared, channel, &order, &line),
             _ => return Ok(()),
         };

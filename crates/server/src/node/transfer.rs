@@ -30,7 +30,7 @@ pub(super) fn send(
     order: &SendOrder,
     line: &RefCell<Line<'_>>,
 ) -> Result<Transferred, MoveFailure> {
-    prepare(channel, &order.moves);
+    prepare(shared, channel, &order.moves);
     let (store, path) = place(shared, &order.file)?;
     let source = store.open_read(&path).map_err(store_failure)?;
     same_file(&order.file, source.metadata())?;
@@ -54,11 +54,12 @@ pub(super) fn send(
 
 /// Sends bytes that the front end provides.
 pub(super) fn send_bytes(
+    shared: &Shared,
     channel: &mut DataChannel,
     moves: &MoveOrder,
     line: &RefCell<Line<'_>>,
 ) -> Result<Transferred, MoveFailure> {
-    prepare(channel, moves);
+    prepare(shared, channel, moves);
     let (mut reporter, progress) = (reporter(line, None)?, Progress::new());
     let sent = channel.send_reader(&mut Source::new(line), &mut reporter, &progress);
     let _ = reporter.report(&progress).map_err(store_failure)?;
@@ -73,7 +74,7 @@ pub(super) fn receive(
     order: &ReceiveOrder,
     line: &RefCell<Line<'_>>,
 ) -> Result<Transferred, MoveFailure> {
-    prepare(channel, &order.moves);
+    prepare(shared, channel, &order.moves);
     let (store, path) = place(shared, &order.file)?;
     let options = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
     let sink = store.open_write(&path, options).map_err(store_failure)?;
@@ -132,7 +133,8 @@ fn confirm(sink: &dyn WriteHandle, sync: bool) -> ropewalk_storage::Result<()> {
     if sync { sink.sync() } else { sink.confirm(&sink.metadata()?) }
 }
 
-fn prepare(channel: &mut DataChannel, moves: &MoveOrder) {
+fn prepare(shared: &Shared, channel: &mut DataChannel, moves: &MoveOrder) {
+    channel.set_marking(shared.marks.of(moves.marks.as_ref()));
     let type_of = if moves.ascii { RepresentationType::Ascii } else { RepresentationType::Image };
     channel.set_representation(type_of);
     channel.set_congestion(moves.congestion.clone());

@@ -35,7 +35,7 @@ pub(super) fn mark(job: &mut Job<'_>, path: Option<&VirtualPath>) {
     let stack = channel.options.stack.as_ref();
     let udp = stack.is_some_and(|stack| OVER_UDP.iter().any(|name| stack.has(name)));
     let transport = if udp { FlowTransport::Udp } else { FlowTransport::Tcp };
-    channel.data.set_marking(context.settings.scitags.marking(tag, transport));
+    channel.data.set_marks(context.settings.scitags.marks(tag, transport));
 }
 
 /// The tag that the client has named, or that of the settings.

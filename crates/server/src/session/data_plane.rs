@@ -13,9 +13,8 @@ use ropewalk_engine::{
 use ropewalk_nodes::Chosen;
 use ropewalk_protocol::server::{Failure, RepresentationType};
 
-use ropewalk_transport::FlowMarking;
-
 use crate::failure::transfer_failure;
+use crate::host::scitags::Marks;
 
 /// See the methods of [`DataChannel`], which have the same names.
 pub(crate) trait DataPlane: Send {
@@ -26,8 +25,7 @@ pub(crate) trait DataPlane: Send {
     fn set_parallelism(&mut self, n: u32);
     fn set_representation(&mut self, representation: RepresentationType);
     fn set_resend(&mut self, allowed: bool);
-    /// Data nodes make no marks.
-    fn set_marking(&mut self, marking: FlowMarking);
+    fn set_marks(&mut self, marks: Marks);
     fn set_congestion(&mut self, name: Option<String>);
     /// The statistics of the data connections; empty if they are elsewhere.
     fn flows(&self) -> Flows;
@@ -92,8 +90,8 @@ impl DataPlane for DataChannel {
         Self::set_resend(self, allowed);
     }
 
-    fn set_marking(&mut self, marking: FlowMarking) {
-        Self::set_marking(self, marking);
+    fn set_marks(&mut self, marks: Marks) {
+        self.set_marking(marks.here);
     }
 
     fn set_congestion(&mut self, name: Option<String>) {

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use ropewalk_engine::{
     Attendant, BufferBudget, Discarded, Flows, Parallelism, Progress, ReceiveJob, Received, SendJob, Sent,
 };
-use ropewalk_nodes::{Chosen, FileOrder, MoveOrder, Order, Owner, ReceiveOrder, SendOrder, Sum, Transferred};
+use ropewalk_nodes::{
+    Chosen, FileOrder, MarkOrder, MoveOrder, Order, Owner, ReceiveOrder, SendOrder, Sum, Transferred,
+};
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, RepresentationType, StripeLayout};
 use ropewalk_protocol::stripes;
 use ropewalk_storage::checksum::Pieces;
 use ropewalk_storage::{DiskFile, Identity, Kind, Metadata};
-use ropewalk_transport::FlowMarking;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::follow::{Ends, Follow};
@@ -28,6 +29,7 @@ use super::node_claims::Claims;
 use crate::config::Fsync;
 use crate::failure::{failure, transfer_failure};
 use crate::host::nodes::Nodes;
+use crate::host::scitags::Marks;
 use crate::session::data_plane::DataPlane;
 
 pub(crate) struct StripedChannel {
@@ -38,6 +40,7 @@ pub(crate) struct StripedChannel {
     representation: RepresentationType,
     congestion: Option<String>,
     resend: bool,
+    marks: Option<MarkOrder>,
 }
 
 /// The session whose files the channel moves.
@@ -66,6 +69,7 @@ impl StripedChannel {
             representation: RepresentationType::Image,
             congestion,
             resend: false,
+            marks: None,
         }
     }
 
@@ -96,6 +100,7 @@ impl StripedChannel {
             // Each node announces its own bytes only.
             resend: self.resend && self.nodes.len() == 1,
             grant: self.nodes[at].account.begin(),
+            marks: self.marks.clone(),
         }
     }
 
@@ -166,7 +171,9 @@ impl DataPlane for StripedChannel {
         self.resend = allowed;
     }
 
-    fn set_marking(&mut self, _: FlowMarking) {}
+    fn set_marks(&mut self, marks: Marks) {
+        self.marks = marks.on_node;
+    }
 
     fn set_congestion(&mut self, name: Option<String>) {
         self.congestion = name;
