@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::UdpSocket;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ropewalk_tests::control::Control;
 use ropewalk_tests::nodes::Site;
@@ -278,6 +279,64 @@ fn download_with_fireflies_names_the_server_as_source() {
     assert!(sent(&messages) >= SIZE);
     let start = of_state(&messages, "start").next().unwrap();
     assert_ne!(start["flow-id"]["src-port"], start["flow-id"]["dst-port"]);
+}
+
+/// A web server that has one document.
+fn web(body: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let head = BufReader::new(stream.try_clone().unwrap()).lines();
+            let _ = head.map_while(Result::ok).take_while(|line| !line.is_empty()).count();
+            let head =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            let _ = stream.write_all((head + &body).as_bytes());
+        }
+    });
+    format!("http://{address}/api.json")
+}
+
+#[test]
+fn registry_is_fetched_from_its_address_and_kept() {
+    let (scratch, server) = site("", false);
+    let cache = scratch.directory("cache").unwrap();
+    let good = web(r#"{"experiments":[{"expName":"atlas","expId":2,"activities":[{"activityName":"Production Input","activityId":15}]}]}"#.to_owned());
+    let broken = web(r#"{"experiments":[{"expName":"atlas","expId":"#.to_owned());
+    let kept = cache.join("ropewalk/scitags.json");
+    let old = || {
+        let file = fs::File::options().write(true).open(&kept).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(2 * 86_400)).unwrap();
+    };
+    let copy = |url: &str| {
+        let collector = Collector::new();
+        let mut command = peers::ropewalk_command().unwrap();
+        command.env("XDG_CACHE_HOME", &cache).env("NO_PROXY", "*").args(["cp", "-p", "1", "--scitag"]);
+        command.args(["atlas/production-input", "--scitag-registry-url", url]);
+        command.args(["--fireflies", &collector.address(), &server.url("f"), &text(&scratch.join("got"))]);
+        let outcome = run(&mut command, LIMIT).unwrap();
+        if outcome.status.success() {
+            // They have the tag of this name.
+            collector.until_ended(1);
+        }
+        outcome
+    };
+    let outcome = copy(&broken);
+    let said = outcome.errors();
+    assert!(
+        outcome.status.code() == Some(2) && said.contains("line 1 column") && said.contains(&broken),
+        "{said}"
+    );
+    assert!(!kept.exists());
+    copy(&good).succeeded().unwrap();
+    let content = fs::read(&kept).unwrap();
+    // A copy of today is used as it is; an old one stays if there is none better.
+    for url in [&broken, "http://127.0.0.1:1/api.json"] {
+        copy(url).succeeded().unwrap();
+        old();
+        copy(url).succeeded().unwrap();
+        assert_eq!(fs::read(&kept).unwrap(), content);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The registry of experiments and activities: the file that <https://scitags.org/api.json> is.
 //!
-//! The program reads a copy on disk and never fetches one, so that no transfer waits for a network.
+//! The program reads a copy on disk. `copy` keeps it up to date, if the user has named a URL.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use ropewalk_protocol::scitag::{InvalidSciTag, SciTag};
 use serde::Deserialize;
 
 /// The registry has some tens of kilobytes.
-const LONGEST: u64 = 4 << 20;
+pub(crate) const LONGEST: u64 = 4 << 20;
 /// The activity that stands for none.
 const DEFAULT_ACTIVITY: u16 = 1;
 
@@ -31,6 +31,10 @@ pub enum RegistryError {
     Read { path: PathBuf, source: io::Error },
     #[error("{path} is no registry of SciTags (scitags.org/api.json): {source}")]
     Parse { path: PathBuf, source: serde_json::Error },
+    #[error("{url} has no registry of SciTags (scitags.org/api.json): {reason}")]
+    Fetched { url: String, reason: String },
+    #[error("cannot fetch the registry of SciTags from {url}: {reason}")]
+    Fetch { url: String, reason: String },
     #[error("the registry of SciTags has no experiment {0:?}")]
     Experiment(String),
     #[error("the registry of SciTags has no activity {activity:?} of the experiment {experiment:?}")]
@@ -61,16 +65,21 @@ impl Registry {
         for entry in file.experiments.into_iter().filter(|entry| (1..=1023).contains(&entry.number)) {
             let mut activities = BTreeMap::new();
             for activity in entry.activities.into_iter().filter(|activity| activity.number <= 63) {
-                activities.entry(activity.name.to_lowercase()).or_insert(activity.number as u16);
+                activities.entry(plain(&activity.name)).or_insert(activity.number as u16);
             }
             let experiment = Experiment { number: entry.number as u16, activities };
-            experiments.entry(entry.name.to_lowercase()).or_insert(experiment);
+            experiments.entry(plain(&entry.name)).or_insert(experiment);
         }
         Ok(Self(experiments))
     }
 
-    /// Finds `experiment/activity`, or `experiment` alone with the default activity. Case does not
-    /// matter, and each part may be a number.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Finds `experiment/activity`, or `experiment` alone with the default activity. Each part may
+    /// be a number. Case does not matter, and hyphens and underscores are as good as spaces:
+    /// `atlas/production-input` is `ATLAS/Production Input`.
     ///
     /// # Errors
     /// The registry does not have the name.
@@ -79,14 +88,14 @@ impl Registry {
             Some((experiment, activity)) => (experiment.trim(), Some(activity.trim())),
             None => (name.trim(), None),
         };
-        let known = self.0.get(&experiment.to_lowercase());
+        let known = self.0.get(&plain(experiment));
         let number = match (experiment.parse(), known) {
             (Ok(number), _) => number,
             (Err(_), Some(known)) => known.number,
             (Err(_), None) => return Err(RegistryError::Experiment(experiment.to_owned())),
         };
         let Some(activity) = activity else { return Ok(SciTag::of(number, DEFAULT_ACTIVITY)?) };
-        let listed = known.and_then(|known| known.activities.get(&activity.to_lowercase()).copied());
+        let listed = known.and_then(|known| known.activities.get(&plain(activity)).copied());
         match activity.parse().ok().or(listed) {
             Some(activity) => Ok(SciTag::of(number, activity)?),
             None => Err(RegistryError::Activity {
@@ -95,6 +104,11 @@ impl Registry {
             }),
         }
     }
+}
+
+/// The form in which names are compared.
+fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace(['-', '_'], " ")
 }
 
 #[derive(Deserialize)]
@@ -139,6 +153,8 @@ mod tests {
         for (name, expected) in [
             ("atlas/Production Input", (2, 15)),
             ("Atlas/PRODUCTION INPUT", (2, 15)),
+            ("atlas/production-input", (2, 15)),
+            ("atlas / production_input", (2, 15)),
             ("atlas", (2, 1)),
             ("atlas/20", (2, 20)),
             ("3/4", (3, 4)),

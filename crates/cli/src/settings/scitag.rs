@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use ropewalk_scitags::{Collector, Registry, SciTag};
+use ropewalk_scitags::{Collector, InvalidRegistryUrl, RegistryCopy, RegistryUrl, SciTag};
 
 use super::{Settings, ends};
 
@@ -16,6 +16,7 @@ const SYSTEM_FILES: [&str; 2] = ["/var/cache/ropewalk/scitags.json", "/etc/ropew
 pub(crate) struct SciTagSettings {
     name: String,
     registry: Option<PathBuf>,
+    url: Option<RegistryUrl>,
 }
 
 impl SciTagSettings {
@@ -30,15 +31,19 @@ impl SciTagSettings {
         if let Ok(tag) = self.name.parse() {
             return Ok(Some(tag));
         }
-        let file = self.registry.clone().or_else(|| usual_file(|name| env::var_os(name), Path::exists));
-        let Some(file) = file else {
+        let variable = |name: &str| env::var_os(name);
+        let usual = || usual_file(variable, Path::exists);
+        // A copy that is fetched belongs to the user.
+        let new = || own_file(variable).filter(|_| self.url.is_some());
+        let Some(file) = self.registry.clone().or_else(usual).or_else(new) else {
             return Err(format!(
-                "{:?}: names need a copy of https://scitags.org/api.json: name it with --scitag-registry, or give \
-                 the number 64 * experiment + activity",
+                "{:?}: names need a copy of https://scitags.org/api.json: name it with --scitag-registry, let it be \
+                 fetched with --scitag-registry-url, or give the number 64 * experiment + activity",
                 self.name
             ));
         };
-        let found = Registry::load(&file).and_then(|registry| registry.find(&self.name));
+        let copy = RegistryCopy { file, url: self.url.clone() };
+        let found = copy.load().and_then(|registry| registry.find(&self.name));
         found.map(Some).map_err(|error| error.to_string())
     }
 }
@@ -48,10 +53,14 @@ fn usual_file(
     variable: impl Fn(&str) -> Option<OsString>,
     exists: impl Fn(&Path) -> bool,
 ) -> Option<PathBuf> {
+    own_file(variable).into_iter().chain(SYSTEM_FILES.map(PathBuf::from)).find(|path| exists(path))
+}
+
+/// The registry in the user's cache.
+fn own_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    let own = cache.map(|cache| cache.join("ropewalk/scitags.json"));
-    own.into_iter().chain(SYSTEM_FILES.map(PathBuf::from)).find(|path| exists(path))
+    cache.map(|cache| cache.join("ropewalk/scitags.json"))
 }
 
 pub(super) fn set(settings: &mut Settings, text: &str) -> Result<(), String> {
@@ -80,6 +89,18 @@ pub(super) fn set_registry(settings: &mut Settings, text: &str) -> Result<(), St
 
 pub(super) fn show_registry(settings: &Settings) -> String {
     super::values::show_path(settings.scitag.registry.as_ref())
+}
+
+pub(super) fn set_url(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.scitag.url = match text.trim() {
+        "off" | "none" | "" => None,
+        url => Some(url.parse().map_err(|error: InvalidRegistryUrl| error.to_string())?),
+    };
+    Ok(())
+}
+
+pub(super) fn show_url(settings: &Settings) -> String {
+    settings.scitag.url.as_ref().map_or_else(|| "off".to_owned(), RegistryUrl::to_string)
 }
 
 pub(super) fn set_fireflies(settings: &mut Settings, text: &str) -> Result<(), String> {
@@ -132,6 +153,17 @@ mod tests {
         assert_eq!(found, Path::new("/h/.cache/ropewalk/scitags.json"));
         assert_eq!(usual_file(home, |path| path.starts_with("/etc")).unwrap(), Path::new(SYSTEM_FILES[1]));
         assert_eq!(usual_file(home, |_| false), None);
+    }
+
+    #[test]
+    fn address_of_the_registry_is_checked() {
+        let mut settings = Settings::default();
+        assert_eq!(show_url(&settings), "off");
+        set_url(&mut settings, "https://scitags.org/api.json").unwrap();
+        assert_eq!(show_url(&settings), "https://scitags.org/api.json");
+        assert!(set_url(&mut settings, "file:///etc/passwd").is_err());
+        set_url(&mut settings, "off").unwrap();
+        assert_eq!(settings.scitag.url, None);
     }
 
     #[test]

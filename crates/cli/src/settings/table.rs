@@ -184,6 +184,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Copy of https://scitags.org/api.json for --scitag with names; without this option, \
          $XDG_CACHE_HOME/ropewalk/scitags.json, /var/cache/ropewalk/scitags.json or \
          /etc/ropewalk/scitags.json"),
+    setting("scitag-registry-url", None, Value("URL|off"), Copy, (scitag::set_url, scitag::show_url),
+        "Fetch the registry from this address (https://scitags.org/api.json) if --scitag has names and \
+         the copy is missing or older than a day. If that fails, the old copy is used"),
     setting("fireflies", None, Value("HOST:PORT,...|peer|none"), Copy, (scitag::set_fireflies, scitag::show_fireflies),
         "With --scitag: send UDP messages about each data connection to these collectors (port \
          10514 unless named), or to the peer of the connection"),

@@ -21,6 +21,9 @@ pub struct SciTags {
     pub interval: Duration,
     /// Copy of the registry <https://scitags.org/api.json>, for tags with names. Default: none.
     pub registry: Option<PathBuf>,
+    /// The address from which `registry` is fetched when the server reads its settings and the copy
+    /// is missing or older than a day. If that fails, the old copy is used. Default: none.
+    pub registry_url: Option<String>,
     /// Experiments that clients may name with `SITE SCITAG`, by number. Default: all of them.
     pub experiments: Option<Vec<u16>>,
     /// The tag of sessions that name none and have no entry in `map`. Default: none.
@@ -36,6 +39,7 @@ impl Default for SciTags {
             fireflies: Vec::new(),
             interval: Duration::from_secs(60),
             registry: None,
+            registry_url: None,
             experiments: None,
             default: None,
             map: Vec::new(),

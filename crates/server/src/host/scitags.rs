@@ -6,7 +6,7 @@ use std::time::Duration;
 use ropewalk_nodes::MarkOrder;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::scitag::SciTag;
-use ropewalk_scitags::{Collector, FlowTransport, Registry, Reporter, marking};
+use ropewalk_scitags::{Collector, FlowTransport, Registry, RegistryCopy, RegistryUrl, Reporter, marking};
 use ropewalk_transport::FlowMarking;
 
 use crate::config;
@@ -67,8 +67,7 @@ impl SciTags {
             let collector = text.parse::<Collector>().map_err(|e| (FIREFLIES, e.to_string()))?;
             collectors.push(collector);
         }
-        let registry = config.registry.as_deref().map(Registry::load).transpose();
-        let registry = registry.map_err(|e| ("scitags.registry", e.to_string()))?.unwrap_or_default();
+        let registry = registry(config)?;
         let read = |setting, text: &str| -> Result<SciTag, (&'static str, String)> {
             match text.parse() {
                 Ok(tag) => Ok(tag),
@@ -120,6 +119,20 @@ impl SciTags {
             interval_ms: u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX),
         });
         Marks { here: marking(tag, self.flow_label, transport, self.reporter.as_ref()), on_node }
+    }
+}
+
+fn registry(config: &config::SciTags) -> Result<Registry, (&'static str, String)> {
+    const URL: &str = "scitags.registry_url";
+    let url = config.registry_url.as_deref().map(str::parse::<RegistryUrl>).transpose();
+    let url = url.map_err(|e| (URL, e.to_string()))?;
+    match &config.registry {
+        None if url.is_some() => Err((URL, "the copy needs a place: name a file (scitags.registry)".into())),
+        None => Ok(Registry::default()),
+        Some(file) => {
+            let copy = RegistryCopy { file: file.clone(), url };
+            copy.load().map_err(|e| ("scitags.registry", e.to_string()))
+        }
     }
 }
 
@@ -178,6 +191,8 @@ mod tests {
             ("map = [{ tag = '70000' }]", "scitags.map"),
             ("fireflies = ['a b']", "scitags.fireflies"),
             ("registry = '/nonexistent'", "scitags.registry"),
+            ("registry_url = 'https://h/'", "scitags.registry_url"),
+            ("registry = '/r'\nregistry_url = 'h'", "scitags.registry_url"),
         ] {
             assert_eq!(load(text).err().unwrap().0, setting, "{text}");
         }
