@@ -281,6 +281,48 @@ fn download_with_fireflies_names_the_server_as_source() {
     assert_ne!(start["flow-id"]["src-port"], start["flow-id"]["dst-port"]);
 }
 
+#[test]
+fn tag_at_the_end_of_a_url_marks_its_copy() {
+    let collector = Collector::new();
+    let (scratch, server) = site("", false);
+    let fireflies = ["--fireflies", &collector.address(), "-p", "1", "--scitag", "200"];
+    let there = format!("{}?scitag.flow={TAG}", server.url("up"));
+    cp(&fireflies, &text(&server.root().join("f")), &there);
+    files::ensure_same(&server.root().join("up"), &server.root().join("f")).unwrap();
+    assert!(sent(&collector.until_ended(1)) >= SIZE);
+    let from = format!("{}?scitag.flow={TAG}", server.url("f"));
+    cp(&fireflies, &from, &text(&scratch.join("got")));
+    assert!(sent(&collector.until_ended(1)) >= SIZE);
+}
+
+#[test]
+fn tag_at_the_end_of_a_path_marks_its_transfer_if_the_server_lets_it() {
+    let collector = Collector::new();
+    let settings = format!(
+        "[scitags]\nfireflies = ['{}']\ndefault = '200'\nexperiments = [2]\nin_paths = true\n",
+        collector.address()
+    );
+    let (scratch, server) = site(&settings, false);
+    let got = scratch.join("got");
+    let named = |name: &str| format!("ftp://{}/{name}%3Fscitag.flow={TAG}", server.address());
+    let curl = |arguments: &[&str]| {
+        let mut curl = process::command("curl");
+        run(curl.arg("-sS").args(arguments), LIMIT).unwrap().succeeded().unwrap();
+    };
+    curl(&["-o", &text(&got), &named("f")]);
+    files::ensure_same(&got, &server.root().join("f")).unwrap();
+    assert!(sent(&collector.until_ended(1)) >= SIZE);
+    curl(&["-T", &text(&got), &named("up")]);
+    files::ensure_same(&got, &server.root().join("up")).unwrap();
+    assert!(sent(&collector.until_ended(1)) >= SIZE);
+    // An experiment that is not permitted is ignored.
+    let mut control = Control::log_in(server.address()).unwrap();
+    let (content, reply) = control.retrieve("/f?scitag.flow=200").unwrap();
+    assert_eq!((content.len() as u64, reply.code), (SIZE, 226));
+    assert!(server.log().contains("experiment is not permitted"), "{}", server.log());
+    assert_eq!(control.command("SIZE /f?scitag.flow=64").unwrap().code, 501);
+}
+
 /// A web server that has one document.
 fn web(body: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

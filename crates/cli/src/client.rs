@@ -159,6 +159,7 @@ fn options_for<'a>(
 ) -> anyhow::Result<Options> {
     let targets: Vec<&mut Target> = targets.into_iter().collect();
     let sites = Used {
+        scitag: None,
         sites: targets.iter().flat_map(|target| target.sites.sites.iter().cloned()).collect(),
         hops: targets.iter().flat_map(|target| target.sites.hops.iter().cloned()).collect(),
     };

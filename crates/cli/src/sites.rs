@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use bstr::{BString, ByteSlice};
 use ropewalk_client::{Location, RelayedLogin, parse_location};
-use ropewalk_protocol::url::Url;
+use ropewalk_protocol::scitag::{SciTag, split_flow};
+use ropewalk_protocol::url::{Target, Url};
 
 use crate::credentials::Side;
 use crate::exit::usage;
@@ -163,17 +164,23 @@ fn url_of(table: &toml::Table) -> Result<Url, String> {
 pub struct Used {
     pub(crate) sites: Vec<(Side, Site)>,
     pub hops: Vec<(Side, RelayedLogin)>,
+    /// The SciTag at the end of a URL (`?scitag.flow=147`).
+    pub(crate) scitag: Option<SciTag>,
 }
 
 impl Used {
     /// Parses a location with [`parse_location`] or as `NAME:PATH` of a site, which is recorded. So
-    /// are log-ins in the path of a relay, which are removed from it.
+    /// are log-ins in the path of a relay, and a SciTag at the end of a URL, which are removed from
+    /// it.
     ///
     /// # Errors
-    /// The text names no location, or the configured sites are invalid.
+    /// The text names no location, the configured sites are invalid, or two URLs have different
+    /// tags.
     pub fn parse(&mut self, side: Side, given: impl AsRef<OsStr>) -> anyhow::Result<Location> {
         let given = given.as_ref();
         habits::check_place(given)?;
+        let (given, tag) = self.without_tag(given)?;
+        self.scitag = tag.or(self.scitag);
         let mut location = if split(given).is_none() {
             parse_location(given)?
         } else {
@@ -185,6 +192,25 @@ impl Used {
             self.hops.extend(via::take_log_ins(url)?.into_iter().map(|hop| (side, hop)));
         }
         Ok(location)
+    }
+
+    /// A local file may have any name.
+    fn without_tag<'a>(&self, given: &'a OsStr) -> anyhow::Result<(&'a OsStr, Option<SciTag>)> {
+        let is_of_site = match split(given) {
+            Some((name, _)) => Sites::load()?.0.contains_key(name),
+            None => false,
+        };
+        if !is_of_site && !given.to_str().is_some_and(Target::looks_like_url) {
+            return Ok((given, None));
+        }
+        let wrong = |problem: String| usage(format!("{}: {problem}", given.to_string_lossy()));
+        let (rest, tag) = split_flow(given.as_bytes()).map_err(|error| wrong(error.to_string()))?;
+        match (self.scitag, tag) {
+            (Some(other), Some(tag)) if other != tag => {
+                Err(wrong(format!("the SciTag of another URL is {other}, and a copy has one")))
+            }
+            _ => Ok((OsStr::from_bytes(rest), tag)),
+        }
     }
 
     /// The settings of all used sites, each with its site.
@@ -226,6 +252,20 @@ mod tests {
         let mut sites = Sites::default();
         sites.add(Path::new("/c.toml"), &text.parse().unwrap())?;
         Ok(sites)
+    }
+
+    #[test]
+    fn tag_at_the_end_of_a_url_is_taken() {
+        let mut used = Used::default();
+        let mut parse = |text: &str| used.parse(Side::Source, text).map(|place| place.path().to_string());
+        assert_eq!(parse("gsiftp://h/f?scitag.flow=147").unwrap(), "/f");
+        assert_eq!(parse("gsiftp://h/f?scitag.flow=x").unwrap(), "/f?scitag.flow=x");
+        // An escaped question mark belongs to the name, and so does any of a local file.
+        assert_eq!(parse("gsiftp://h/f%3Fscitag.flow=131").unwrap(), "/f?scitag.flow=131");
+        assert_eq!(parse("./f?scitag.flow=131").unwrap(), "./f?scitag.flow=131");
+        assert!(parse("gsiftp://h/f?scitag.flow=64").unwrap_err().to_string().contains("65 to 65535"));
+        assert!(parse("gsiftp://h/f?scitag.flow=131").unwrap_err().to_string().contains("147"));
+        assert_eq!(used.scitag.map(SciTag::number), Some(147));
     }
 
     const TWO: &str = "[cern]\nurl = \"gsiftp://dtn.example.ch:2811/data/\"\nuser = \"alice\"\ncredential = \"/a\"\n\

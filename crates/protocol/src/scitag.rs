@@ -7,6 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bstr::ByteSlice as _;
+
 use crate::command::arguments::{Arguments, number};
 use crate::reply::Reply;
 
@@ -67,6 +69,24 @@ impl FromStr for SciTag {
     }
 }
 
+/// Precedes the number of a tag at the end of a URL or a path, as in XRootD and dCache.
+const FLOW: &[u8] = b"?scitag.flow=";
+
+/// Splits a URL or a path with `?scitag.flow=147` at its end. Anything but digits there belongs to
+/// the name of the file.
+///
+/// # Errors
+/// The number cannot be a tag.
+pub fn split_flow(text: &[u8]) -> Result<(&[u8], Option<SciTag>), InvalidSciTag> {
+    let Some(at) = text.rfind(FLOW) else { return Ok((text, None)) };
+    let number = &text[at + FLOW.len()..];
+    if number.is_empty() || !number.iter().all(u8::is_ascii_digit) {
+        return Ok((text, None));
+    }
+    let number = std::str::from_utf8(number).map_err(|_| InvalidSciTag)?;
+    Ok((&text[..at], Some(number.parse()?)))
+}
+
 /// The argument of SITE SCITAG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SciTagCommand {
@@ -116,6 +136,24 @@ mod tests {
         let tag: SciTag = "147".parse().unwrap();
         assert_eq!((tag.experiment(), tag.activity(), tag.to_string()), (2, 19, "147".to_owned()));
         assert_eq!(SciTag::of(2, 19), Ok(tag));
+    }
+
+    #[test]
+    fn flow_at_the_end_of_a_url_is_a_tag() {
+        let split = |text: &'static str| {
+            let split = split_flow(text.as_bytes());
+            split.map(|(rest, tag)| (str::from_utf8(rest).unwrap(), tag.map(SciTag::number)))
+        };
+        assert_eq!(split("gsiftp://h/f?scitag.flow=147"), Ok(("gsiftp://h/f", Some(147))));
+        assert_eq!(split("/f?a=1?scitag.flow=65"), Ok(("/f?a=1", Some(65))));
+        for name in
+            ["", "/f", "/f?scitag.flow=", "/f?scitag.flow=1x", "/f?scitag.flow=147/g", "/f&scitag.flow=147"]
+        {
+            assert_eq!(split(name), Ok((name, None)));
+        }
+        for wrong in ["?scitag.flow=64", "/f?scitag.flow=65536", "/f?scitag.flow=99999999999999999999"] {
+            assert_eq!(split(wrong), Err(InvalidSciTag), "{wrong}");
+        }
     }
 
     #[test]

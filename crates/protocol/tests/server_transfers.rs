@@ -10,6 +10,7 @@ use common::{Host, ParsePath};
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::marker::{LimitedBy, PathMarker};
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::scitag::SciTag;
 use ropewalk_protocol::server::{
     Direction, Event, Failure, Family, List, ListForm, Listen, Mode, Operation, Outcome, RepresentationType,
     SessionConfig, StripeLayout, Transfer, Window,
@@ -187,6 +188,33 @@ fn automatic_and_fixed_buffers_replace_each_other() {
 }
 
 #[test]
+fn tag_at_the_end_of_a_path_is_part_of_the_name_unless_settings_permit() {
+    const NAMED: &str = "RETR /d/f?scitag.flow=147";
+    let mut host = Host::logged_in();
+    let plain = started(&mut host, NAMED);
+    assert_eq!((plain.path, plain.scitag), ("/d/f?scitag.flow=147".parse_path(), None));
+    let config = SessionConfig { flow_in_paths: true, ..SessionConfig::default() };
+    let mut host = Host::logged_in_with(config);
+    for (line, path, tag) in [
+        (NAMED, "/d/f", Some(147)),
+        ("STOR /f?scitag.flow=65", "/f", Some(65)),
+        ("RETR /f?scitag.flow=x", "/f?scitag.flow=x", None),
+        ("RETR /f", "/f", None),
+    ] {
+        let transfer = started(&mut host, line);
+        assert_eq!((transfer.path, transfer.scitag.map(SciTag::number)), (path.parse_path(), tag), "{line}");
+        end(&mut host);
+    }
+    match host.ask("SIZE /f?scitag.flow=147") {
+        Operation::Size(path) => assert_eq!(path, "/f".parse_path()),
+        other => panic!("{other:?}"),
+    }
+    host.session.completed(Ok(Outcome::Size(1)));
+    host.poll();
+    assert_eq!(host.run("SIZE /f?scitag.flow=64"), "501 Invalid command arguments.");
+}
+
+#[test]
 fn congestion_control_is_limited_to_allowed_names() {
     let congestion = ["bbr", "cubic"].map(|name| name.parse().unwrap()).to_vec();
     let mut host = Host::logged_in_with(SessionConfig { congestion, ..SessionConfig::default() });
@@ -310,6 +338,7 @@ fn retrieve_in_stream_mode_uses_channel_up() {
         Transfer {
             direction: Direction::Retrieve,
             path: "/data/f10m".parse_path(),
+            scitag: None,
             window: None,
             adjust: None,
             append: false,

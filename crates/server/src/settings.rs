@@ -172,6 +172,7 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
             .collect(),
         gssapi: config.gsi.is_some() || config.kerberos.is_some(),
         tokens: config.tokens.is_some(),
+        flow_in_paths: config.scitags.in_paths,
         profiling: config.profiling.enabled,
         one_port: true,
         hop_logins: !config.relay.to.is_empty(),

@@ -192,6 +192,7 @@ impl Cp {
             options.selection.sync = options.selection.sync.or(Some(SyncLevel::Time));
         }
         options.dry_run = self.dry_run;
+        options.data.scitag = sites.scitag.or(options.data.scitag);
         self.selection.apply(options)?;
         if options.selection.delete && (options.selection.sync.is_none() || !options.selection.recursive) {
             return Err(usage("--delete needs --sync and --recursive"));

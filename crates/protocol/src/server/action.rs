@@ -201,6 +201,8 @@ pub struct ExpectedChecksum {
 pub struct Transfer {
     pub direction: Direction,
     pub path: VirtualPath,
+    /// The tag at the end of the path that the client gave (`?scitag.flow=147`).
+    pub scitag: Option<SciTag>,
     /// Retrieve: `ERET P offset length`; offsets on the wire are relative to `offset`.
     pub window: Option<Window>,
     /// Store: `ESTO A offset`; offsets on the wire are relative to it, and the file is not

@@ -45,6 +45,8 @@ pub struct SessionConfig {
     pub required: RequiredProtection,
     /// Whether an upload can replace an existing file (Ropewalk extension, `OPTS STOR Replace=1;`).
     pub replaces: bool,
+    /// Whether `?scitag.flow=147` at the end of a path is a SciTag and not part of the name.
+    pub flow_in_paths: bool,
     /// Whether SITE PROFILE is enabled (Ropewalk extension, [`crate::profiling`]).
     pub profiling: bool,
     /// Whether data connections can go to the control port (Ropewalk extension,
@@ -108,6 +110,7 @@ impl Default for SessionConfig {
             tls: false,
             required: RequiredProtection::None,
             replaces: true,
+            flow_in_paths: false,
             profiling: false,
             one_port: false,
             quic_port: false,

@@ -142,6 +142,7 @@ impl Session {
             None if store => self.resolve_new(given)?,
             None => self.resolve(given)?,
         };
+        let (_, scitag) = self.split_flow(given)?;
         if let Some(refusal) = self.refuse_clear() {
             return Ok(refusal);
         }
@@ -178,6 +179,7 @@ impl Session {
         let transfer = Transfer {
             direction: kind.direction,
             path,
+            scitag,
             window: kind.window,
             adjust: kind.adjust,
             append: kind.append,

@@ -20,6 +20,7 @@ use crate::listing::has_line_end;
 use crate::opts::{Options, RetrOptions};
 use crate::path::VirtualPath;
 use crate::reply::Reply;
+use crate::scitag::{InvalidSciTag, SciTag, split_flow};
 
 /// Commands that are accepted before the log-in.
 const BEFORE_LOGIN: [&str; 9] = ["ABOR", "ADAT", "AUTH", "FEAT", "HELP", "NOOP", "PASS", "QUIT", "USER"];
@@ -401,12 +402,21 @@ impl Session {
     /// file of that name is `./~`.
     pub(super) fn resolve(&self, given: &[u8]) -> Result<VirtualPath, CommandError> {
         let state = &self.state;
+        let (given, _) = self.split_flow(given)?;
         let resolved = match given.strip_prefix(b"~") {
             Some(rest) if rest.iter().all(|byte| *byte == b'/') => Ok(state.home.clone()),
             Some([b'/', rest @ ..]) => state.home.join(rest.trim_start_with(|c| c == '/')),
             _ => state.directory.join(given),
         };
         resolved.map_err(|_| CommandError::InvalidArguments)
+    }
+
+    /// Takes the SciTag from the end of a path (`?scitag.flow=147`), if the settings let it be one.
+    pub(super) fn split_flow<'g>(&self, given: &'g [u8]) -> Result<(&'g [u8], Option<SciTag>), CommandError> {
+        if !self.config.flow_in_paths {
+            return Ok((given, None));
+        }
+        split_flow(given).map_err(|InvalidSciTag| CommandError::InvalidArguments)
     }
 
     /// Resolves the path at which the client creates a new name. Names with CR or LF are refused:

@@ -26,6 +26,9 @@ pub struct SciTags {
     pub registry_url: Option<String>,
     /// Experiments that clients may name with `SITE SCITAG`, by number. Default: all of them.
     pub experiments: Option<Vec<u16>>,
+    /// `?scitag.flow=147` at the end of a path is the tag of this transfer, and not part of the
+    /// name. For clients that pass on the URLs of their users. Default `false`.
+    pub in_paths: bool,
     /// The tag of sessions that name none and have no entry in `map`. Default: none.
     pub default: Option<String>,
     /// Tags of sessions that name none, by user and path; the first entry that matches counts.
@@ -41,6 +44,7 @@ impl Default for SciTags {
             registry: None,
             registry_url: None,
             experiments: None,
+            in_paths: false,
             default: None,
             map: Vec::new(),
         }

@@ -23,7 +23,7 @@ pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
     let progress = Arc::new(Progress::new());
     let log = Started::now(job, command(list.form), &list.path, &progress);
     let result = announce(job, list.delayed.as_ref()).and_then(|()| {
-        scitag::mark(job, None);
+        scitag::mark(job, None, None);
         let mut channel = channel::take(job, Direction::Retrieve)?;
         let result = send(job, &mut channel, list, &progress);
         job.context.channel = Some(channel);

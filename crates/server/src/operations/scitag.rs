@@ -27,10 +27,15 @@ pub(super) fn command(job: &mut Job<'_>, command: SciTagCommand) -> Answer {
     Ok(Outcome::SciTag(effective(context, None)))
 }
 
-/// Marks the connections that the session's channel makes from now on. `path` is that of the file.
-pub(super) fn mark(job: &mut Job<'_>, path: Option<&VirtualPath>) {
+/// Marks the connections that the session's channel makes from now on. `path` is that of the file,
+/// and `named` the tag that the client has named with it.
+pub(super) fn mark(job: &mut Job<'_>, path: Option<&VirtualPath>, named: Option<SciTag>) {
     let context = &mut *job.context;
-    let tag = effective(context, path);
+    let permitted = named.filter(|tag| context.settings.scitags.permits(*tag));
+    if let (Some(tag), None) = (named, permitted) {
+        tracing::warn!(session = context.id, %tag, "SciTag of a path ignored: experiment is not permitted");
+    }
+    let tag = permitted.or_else(|| effective(context, path));
     let Some(channel) = &mut context.channel else { return };
     let stack = channel.options.stack.as_ref();
     let udp = stack.is_some_and(|stack| OVER_UDP.iter().any(|name| stack.has(name)));

@@ -25,7 +25,7 @@ pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
             channel.data.set_resend(transfer.resend);
             channel.set_congestion(transfer.congestion, &job.context.settings.config.data);
         }
-        scitag::mark(job, Some(&transfer.path));
+        scitag::mark(job, Some(&transfer.path), transfer.scitag);
         let program = job.context.login()?.program.clone();
         match (transfer.direction, program) {
             (Direction::Retrieve, Some(program)) => programs::retrieve(job, &program, transfer, &progress),
