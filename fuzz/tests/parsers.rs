@@ -34,6 +34,7 @@ const COMMAND_WORDS: &[&[u8]] = &[
     b"SITE ",
     b"CHMOD ",
     b"CLIENTINFO ",
+    b"SCITAG ",
     b"UTIME ",
     b"STORATTR ",
     b"SYMLINK ",
