@@ -6,8 +6,10 @@
 //! uncertainty of both explains, so that repeated estimates do not make transfers alternate.
 
 mod estimate;
+mod watch;
 
 pub use estimate::{Estimate, Loss, PathFacts};
+pub use watch::{Doubt, RouteWatch};
 
 /// A path is left for one that is wider by this factor at least.
 const LEAST_GAIN: f64 = 1.1;
@@ -129,22 +131,85 @@ impl Graph {
 
     /// Chooses between the path in use and the widest one. `None`: no path can be used.
     pub fn choose(&self, in_use: &[usize], relays: usize) -> Option<Choice> {
-        let widest = self.widest(relays)?;
-        let Some(current) = self.route(in_use) else {
-            return Some(Choice { route: widest, reason: Reason::OnlyUsable, other: None });
-        };
-        if widest.estimate.likely() <= current.estimate.likely() {
-            return Some(Choice { route: current, reason: Reason::Widest, other: None });
+        Some(judge(self.route(in_use), self.widest(relays)?))
+    }
+
+    /// Like [`Graph::choose`], with what is known about whole paths in place of the estimates of
+    /// their hops: a rate, or that the path fails (`None`). All paths are compared, which takes
+    /// milliseconds with eight relays.
+    pub fn choose_knowing(&self, in_use: &[usize], relays: usize, known: &[Known]) -> Option<Choice> {
+        let of = |nodes: &[usize]| known.iter().find(|(of, _)| of == nodes).map(|(_, rate)| *rate);
+        let measured = |(nodes, rate): &Known| Some(Route { estimate: (*rate)?, ..self.route(nodes)? });
+        let mut widest: Option<Route> = None;
+        for route in known.iter().filter_map(measured) {
+            if widest.as_ref().is_none_or(|best| route.is_wider(best)) {
+                widest = Some(route);
+            }
         }
-        let gain = (widest.estimate.likely() / current.estimate.likely()).ln();
-        let doubt = CAUTION * widest.estimate.spread().hypot(current.estimate.spread());
-        Some(if gain > doubt.max(LEAST_GAIN.ln()) {
-            Choice { route: widest, reason: Reason::ClearlyWider, other: Some(current) }
-        } else if current.estimate.is_known() {
-            Choice { route: current, reason: Reason::NotClearlyWider, other: Some(widest) }
-        } else {
-            Choice { route: current, reason: Reason::NotComparable, other: Some(widest) }
-        })
+        self.search(&mut vec![0], relays, &|nodes| of(nodes).is_none(), &mut widest);
+        let current = self.route(in_use).and_then(|route| match of(in_use) {
+            None => Some(route),
+            Some(rate) => Some(Route { estimate: rate?, ..route }),
+        });
+        Some(judge(current, widest?))
+    }
+
+    /// Replaces `widest` by the widest path that begins with `nodes`, if it is wider and `counts`.
+    fn search(
+        &self,
+        nodes: &mut Vec<usize>,
+        relays: usize,
+        counts: &dyn Fn(&[usize]) -> bool,
+        widest: &mut Option<Route>,
+    ) {
+        let last = self.nodes.saturating_sub(1);
+        for next in (1..=last).rev() {
+            let full = next != last && nodes.len() > relays;
+            let Some(hop) = nodes.last().and_then(|from| self.hop(*from, next)) else { continue };
+            let narrower = widest.as_ref().is_some_and(|best| hop.likely() < best.estimate.likely());
+            if full || narrower || nodes.contains(&next) {
+                continue;
+            }
+            nodes.push(next);
+            if next != last {
+                self.search(nodes, relays, counts, widest);
+            } else if let Some(route) = self.route(nodes).filter(|_| counts(nodes))
+                && widest.as_ref().is_none_or(|best| route.is_wider(best))
+            {
+                *widest = Some(route);
+            }
+            nodes.pop();
+        }
+    }
+}
+
+/// A whole path and its rate; `None`: it fails.
+pub type Known = (Vec<usize>, Option<Estimate>);
+
+impl Route {
+    /// Of two paths of one rate, that with fewer hops is preferred.
+    fn is_wider(&self, other: &Self) -> bool {
+        let (rate, best) = (self.estimate.likely(), other.estimate.likely());
+        rate > best || rate == best && self.nodes.len() < other.nodes.len()
+    }
+}
+
+/// Chooses between the path in use, if it can be used, and the widest one.
+fn judge(current: Option<Route>, widest: Route) -> Choice {
+    let Some(current) = current else {
+        return Choice { route: widest, reason: Reason::OnlyUsable, other: None };
+    };
+    if widest.estimate.likely() <= current.estimate.likely() {
+        return Choice { route: current, reason: Reason::Widest, other: None };
+    }
+    let gain = (widest.estimate.likely() / current.estimate.likely()).ln();
+    let doubt = CAUTION * widest.estimate.spread().hypot(current.estimate.spread());
+    if gain > doubt.max(LEAST_GAIN.ln()) {
+        Choice { route: widest, reason: Reason::ClearlyWider, other: Some(current) }
+    } else if current.estimate.is_known() {
+        Choice { route: current, reason: Reason::NotClearlyWider, other: Some(widest) }
+    } else {
+        Choice { route: current, reason: Reason::NotComparable, other: Some(widest) }
     }
 }
 
@@ -213,6 +278,36 @@ mod tests {
             prop_assert_eq!(found.as_ref().map(rate), (!all.is_empty()).then_some(best));
             prop_assert_eq!(found.as_ref().map(|route| route.nodes.len()), hops);
             prop_assert!(found.is_none_or(|route| all.contains(&route)));
+        }
+
+        #[test]
+        fn choice_of_known_paths_is_that_of_hops_with_these_rates(
+            graph in graphs(), relays in 0usize..7, rate in 1u32..30,
+        ) {
+            let direct = [0, graph.nodes - 1];
+            let expected = graph.choose(&direct, relays);
+            let found = graph.choose_knowing(&direct, relays, &[]);
+            // Of paths with one rate and one number of hops either may be compared.
+            let widest = |choice: &Option<Choice>| {
+                let choice = choice.as_ref()?;
+                let wider = |other: &&Route| other.is_wider(&choice.route);
+                let widest = choice.other.as_ref().filter(wider).unwrap_or(&choice.route);
+                Some((widest.estimate.likely(), widest.nodes.len(), choice.reason == Reason::OnlyUsable))
+            };
+            prop_assert_eq!(widest(&expected), widest(&found));
+            // A path that is known to fail counts as one that cannot be used.
+            let Some(best) = graph.widest(relays) else { return Ok(()) };
+            let rest = graph.choose_knowing(&best.nodes, relays, &[(best.nodes.clone(), None)]);
+            let replaced = |rest: Choice| rest.route.nodes != best.nodes && rest.reason == Reason::OnlyUsable;
+            prop_assert!(rest.is_none_or(replaced));
+            // A measured rate replaces the estimates of the hops.
+            let rate = exact(f64::from(rate) * 1e6);
+            let known = [(best.nodes.clone(), Some(rate))];
+            let choice = graph.choose_knowing(&best.nodes, relays, &known).unwrap();
+            let wider = all(&graph, relays).into_iter().filter(|route| route.nodes != best.nodes);
+            let wider = wider.map(|route| route.estimate.likely()).fold(0.0, f64::max);
+            prop_assert!(choice.route.estimate.likely() >= rate.likely());
+            prop_assert!(choice.route.nodes == best.nodes || wider > LEAST_GAIN * rate.likely());
         }
 
         #[test]
