@@ -1,8 +1,8 @@
-//! The files that a job finished before it was paused, so that it does not send them again.
+//! The files that a job finished in earlier runs, so that it does not send them again.
 //!
 //! They are kept in memory for the life of the job, unlike those of [`crate::finished`], which
 //! outlive the program. Source and destination are not checked again: a job that had not been
-//! paused would not have checked them either.
+//! paused, or moved to another path, would not have checked them either.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -29,11 +29,7 @@ impl DoneFiles {
     }
 
     fn hash(&self, task: &Task) -> u64 {
-        let user = |place: &Place| match place {
-            Place::Remote(endpoint, _) => endpoint.url.user.clone(),
-            _ => None,
-        };
-        let name = |place: &Place| (user(place), place.key());
+        let name = |place: &Place| (place.user(), place.far_key());
         let window = task.window.map(|window| (window.offset, window.length));
         self.state.hash_one((name(&task.source), name(&task.destination), window))
     }

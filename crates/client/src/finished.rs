@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 
+use crate::behind_relays::beyond_relays;
 use crate::model::location::describe;
 use crate::place::Place;
 use crate::task::Task;
@@ -207,7 +208,7 @@ fn open(path: &PathBuf) -> io::Result<File> {
 fn entry(task: &Task) -> Option<(u64, u64)> {
     let (Some(size), Some(modified)) = (task.size, task.modified) else { return None };
     let version = [task.identity().as_bytes(), &size.to_le_bytes(), &modified.to_le_bytes()].concat();
-    Some((short(&task.destination.key()), short(&version)))
+    Some((short(&task.destination.far_key()), short(&version)))
 }
 
 fn short(bytes: &[u8]) -> u64 {
@@ -224,13 +225,9 @@ fn digest(bytes: &[u8]) -> String {
 fn name(pairs: &[Pair], options: &Options) -> String {
     let mut text = format!("{:?} {} {:?} ", options.preserve, options.data.ascii, options.integrity.checksum);
     let mut local = false;
+    let place = |location| describe(&beyond_relays(location, &options.login.hops));
     for pair in pairs {
-        text.push_str(&format!(
-            "{}\n{}\n{:?}\n",
-            describe(&pair.source),
-            describe(&pair.destination),
-            pair.window
-        ));
+        text.push_str(&format!("{}\n{}\n{:?}\n", place(&pair.source), place(&pair.destination), pair.window));
         local |= matches!(pair.destination, Location::Local(_));
     }
     if let Ok(directory) = std::env::current_dir() {

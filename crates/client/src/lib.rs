@@ -106,6 +106,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod behind_relays;
 mod between;
 mod borrowed_events;
 mod client_state;

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use bstr::{BString, ByteSlice};
 use parking_lot::Mutex;
+use ropewalk_protocol::hop_login::ServerAddress;
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_protocol::url::{Scheme, Url};
+use ropewalk_protocol::url::Url;
 
+use crate::behind_relays::{NextServer, last_server, next_server};
 use crate::model::features_reply::FeaturesReply;
-use crate::{FailureKind, Location, Options, RemoteError};
+use crate::{FailureKind, Location, Options, RelayedLogin, RemoteError};
 
 /// A server with a log-in, to which sessions are opened.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Endpoint {
     pub url: Url,
     /// The end of the copy, if the log-ins at its two ends differ.
     pub end: Option<End>,
+    /// The log-ins that this server gets as a relay.
+    pub hops: Vec<RelayedLogin>,
     /// `gsiftp://host:port`, for messages and journals.
     pub name: String,
     /// The server could not reach a port of this host, so data connections go the other way from
@@ -96,6 +100,7 @@ impl Endpoint {
         Self {
             url,
             end,
+            hops: Vec::new(),
             name,
             unreachable_back: AtomicBool::new(false),
             one_port: AtomicBool::new(false),
@@ -213,8 +218,11 @@ pub(crate) enum End {
 pub(crate) struct Endpoints(Mutex<HashMap<(String, bool), Arc<Endpoint>>>);
 
 impl Endpoints {
-    pub(crate) fn get(&self, url: &Url, end: Option<End>) -> Arc<Endpoint> {
-        let new = Endpoint { ssh: crate::ssh::Shared::for_several(), ..Endpoint::at(url, end) };
+    /// `hops` are the log-ins of the run at servers behind relays.
+    fn get(&self, url: &Url, end: Option<End>, hops: &[RelayedLogin]) -> Arc<Endpoint> {
+        let relay = ServerAddress::of(url);
+        let hops = hops.iter().filter(|hop| hop.relay == relay).cloned().collect();
+        let new = Endpoint { ssh: crate::ssh::Shared::for_several(), hops, ..Endpoint::at(url, end) };
         let key = (new.url.to_string_with_password(), end == Some(End::Destination));
         let mut known = self.0.lock();
         known.entry(key).or_insert_with(|| Arc::new(new)).clone()
@@ -248,9 +256,6 @@ pub(crate) enum Place {
     Measure(u64),
 }
 
-/// The schemes of servers behind a relay.
-const RELAYED: [Scheme; 4] = [Scheme::Ftp, Scheme::Ftps, Scheme::Ftpes, Scheme::Gsiftp];
-
 impl Place {
     pub(crate) fn new(
         location: &Location,
@@ -261,7 +266,9 @@ impl Place {
         let end = Some(end).filter(|_| options.login.source != options.login.destination);
         Ok(match location {
             Location::Local(path) => Self::Local(local_path(path)?),
-            Location::Remote(url) => Self::Remote(endpoints.get(url, end), remote_path(url, options)),
+            Location::Remote(url) => {
+                Self::Remote(endpoints.get(url, end, &options.login.hops), remote_path(url, options))
+            }
             Location::Standard => Self::Standard,
             Location::Measure { size } => Self::Measure(*size),
         })
@@ -310,17 +317,35 @@ impl Place {
         }
     }
 
+    /// The place without the relays that lead to it; `None` if there are none.
+    pub(crate) fn beyond_relays(&self) -> Option<Self> {
+        let Self::Remote(endpoint, path) = self else { return None };
+        let (url, path) = last_server(path, &endpoint.hops)?;
+        Some(Self::Remote(Endpoint::new(&url).into(), path.into()))
+    }
+
+    /// Like [`key`](Self::key), but the same whichever relays lead to the place, so that a copy can
+    /// be resumed over another path.
+    pub(crate) fn far_key(&self) -> Vec<u8> {
+        self.beyond_relays().as_ref().unwrap_or(self).key()
+    }
+
+    /// The user in the URL of the server that has the place, behind the relays that lead to it.
+    pub(crate) fn user(&self) -> Option<BString> {
+        match self.beyond_relays().as_ref().unwrap_or(self) {
+            Self::Remote(endpoint, _) => endpoint.url.user.clone(),
+            _ => None,
+        }
+    }
+
     /// The name of the server, followed by the servers that its path leads to through relays,
     /// because results of transfers are stored for the whole route. `None` means this host.
     pub(crate) fn server_name(&self) -> Option<String> {
         let Self::Remote(endpoint, path) = self else { return None };
-        let mut name = endpoint.name.clone();
-        let mut parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
-        while let (Some(scheme), Some(server)) = (parts.next(), parts.next()) {
-            if !RELAYED.iter().any(|relayed| scheme.strip_suffix(b":") == Some(relayed.name().as_bytes())) {
-                break;
-            }
-            name.push_str(&format!("/{}//{}", scheme.as_bstr(), server.as_bstr()));
+        let (mut name, mut rest) = (endpoint.name.clone(), path.as_slice());
+        while let Some(NextServer { scheme, authority, path }) = next_server(rest) {
+            name.push_str(&format!("/{scheme}//{authority}"));
+            rest = path;
         }
         Some(name)
     }
@@ -426,6 +451,22 @@ mod tests {
             assert_eq!(Place::Remote(endpoint, path.into()).server_name().as_deref(), Some(name), "{path}");
         }
         assert_eq!(Place::Local(VirtualPath::root()).server_name(), None);
+    }
+
+    #[test]
+    fn place_behind_relays_has_the_key_of_the_place_itself() {
+        let place = |url: &str, hops: Vec<RelayedLogin>| {
+            let url = Url::parse(url).unwrap();
+            let endpoint = Arc::new(Endpoint { hops, ..Endpoint::new(&url) });
+            Place::Remote(endpoint, url.path)
+        };
+        let hop =
+            RelayedLogin { relay: "b:1".parse().unwrap(), server: Url::parse("ftpes://ada@a:2/").unwrap() };
+        let direct = place("ftpes://ada@a:2/data/f", Vec::new());
+        let relayed = place("ftpes://b:1/ftpes://a:2/data/f", vec![hop]);
+        assert_eq!((relayed.far_key(), relayed.user()), (direct.far_key(), direct.user()));
+        assert_ne!(relayed.key(), direct.key());
+        assert_eq!(direct.user().unwrap(), "ada");
     }
 
     #[test]

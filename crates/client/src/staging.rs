@@ -264,7 +264,7 @@ fn upload_id(task: &Task) -> UploadId {
     let mut hasher = Hasher::new(Algorithm::Sha256);
     hasher.update(version.as_bytes());
     hasher.update(b" ");
-    hasher.update(&task.destination.key());
+    hasher.update(&task.destination.far_key());
     let number = u128::from_str_radix(&hasher.finish()[..32], 16);
     number.unwrap_or_else(|_| u128::from(unique())).into()
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
+use bstr::BString;
 use ropewalk_files::{BESIDE, OnDisk};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
@@ -19,7 +20,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::xdg::state_directory;
 use crate::path_defaults::SMALL;
-use crate::place::Place;
 use crate::task::Task;
 
 /// The directory of the journals. Without a home directory no journal is kept.
@@ -137,13 +137,11 @@ impl States {
         // There is one journal for each destination, whatever the source. So no journal remains
         // that describes a part file which another source has overwritten since.
         let mut hasher = Hasher::new(Algorithm::Sha256);
-        hasher.update(&task.destination.key());
-        if let Place::Remote(endpoint, _) = &task.destination
-            && let Some(user) = &endpoint.url.user
-        {
+        hasher.update(&task.destination.far_key());
+        if let Some(user) = task.destination.user() {
             // The same path beneath the home directory of another user is another destination.
             hasher.update(b"\0");
-            hasher.update(user);
+            hasher.update(&user);
         }
         Some(self.directory.as_ref()?.join(&hasher.finish()[..32]).with_extension("json"))
     }
@@ -196,7 +194,7 @@ impl State {
         Self {
             version: 2,
             source: task.identity(),
-            destination: task.destination.display(),
+            destination: BString::from(task.destination.far_key()).to_string(),
             size: task.size,
             modified: task.modified,
             present: present.iter().map(|r| (r.start, r.end)).collect(),
@@ -209,6 +207,7 @@ impl State {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::place::Place;
 
     fn task(modified: i64) -> Task {
         let local =

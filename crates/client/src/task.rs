@@ -163,9 +163,10 @@ impl Task {
 
     /// Identifies the source in journals, together with its size and modification time, so that the
     /// data of two files is never mixed. It lacks the port, because a server may return on another
-    /// one.
+    /// one, and the relays that lead to the server, because a copy may be resumed through others.
     pub(crate) fn identity(&self) -> String {
-        let key = match &self.source {
+        let beyond = self.source.beyond_relays();
+        let key = match beyond.as_ref().unwrap_or(&self.source) {
             Place::Remote(endpoint, path) => {
                 [format!("{}://{}/", endpoint.url.scheme, endpoint.url.host).as_bytes(), path].concat()
             }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use ropewalk_client::far::{Far, FarUploadSpec, ToCommit};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::upload::UploadId;
 use ropewalk_storage::checksum::{Algorithm, Pieces};
 use ropewalk_storage::{
     Error, ErrorKind, Kind, Lock, Metadata, ReadHandle, Result, Upload, UploadSpec, WriteHandle,
@@ -124,7 +125,10 @@ type Opened = (Target, Option<String>, RangeSet, bool);
 fn open(place: &Place, path: &VirtualPath, spec: &UploadSpec, resume: bool) -> Result<Opened> {
     let key = &spec.key;
     let version = format!("{} {:?} {:?}", key.source, key.size, key.modified);
-    let far = FarUploadSpec { path, version: &version, size: key.size, resume };
+    // Servers keep the ID of SITE UPLOAD as the source of the data. It stands for the version of
+    // the source; other stores put the time of the source into the key.
+    let id = UploadId::new(key.source.as_bytes()).filter(|_| key.modified.is_none());
+    let far = FarUploadSpec { path, id, version: &version, size: key.size, resume };
     let upload = place.far.begin_upload(&far).map_err(|error| error.into_storage("open", path.as_bytes()))?;
     let started_over = upload.started_over().map(str::to_owned);
     let (present, any_order) = (upload.present().clone(), upload.takes_any_order());

@@ -23,6 +23,10 @@ use crate::{Error, RemoteError};
 /// The file that is uploaded.
 pub struct FarUploadSpec<'a> {
     pub path: &'a VirtualPath,
+    /// The ID that the client of this program has given to the upload. The server gets the same
+    /// one, so that the client can resume the upload without this program, or through another one.
+    /// `None`: one is made from the version and the path.
+    pub id: Option<UploadId>,
     /// Identifies the source and its version: data of another version is not resumed.
     pub version: &'a str,
     pub size: Option<u64>,
@@ -67,7 +71,7 @@ impl Far {
     /// # Errors
     /// The server refuses, or the session breaks.
     pub fn begin_upload(self: &Arc<Self>, spec: &FarUploadSpec<'_>) -> Result<FarUpload, Error> {
-        let id = upload_id(spec);
+        let id = spec.id.clone().unwrap_or_else(|| upload_id(spec));
         let path: BString = spec.path.as_bytes().into();
         let begun = |session: &mut Session| -> Result<(Staged, RangeSet, Option<String>), RemoteError> {
             if !session.can.upload {
