@@ -159,6 +159,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("space.rs", "Space", "`[space]`"),
     ("profiling.rs", "Profiling", "`[profiling]`"),
     ("relay.rs", "Relay", "`[relay]`"),
+    ("relay.rs", "RelayHop", "`[[relay.hop]]`"),
     ("scitags.rs", "SciTags", "`[scitags]`"),
     ("scitags.rs", "SciTagMapping", "Entries of `scitags.map`"),
     ("testing.rs", "Testing", "`[testing]`"),

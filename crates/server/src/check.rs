@@ -87,6 +87,10 @@ fn check_relay(config: &Config, report: &mut Report) {
     if !(1..=64).contains(&config.relay.hops) {
         report.error("relay.hops", "expected 1 to 64");
     }
+    let registry = Registry::standard();
+    if let Err((setting, text)) = config.relay.check_hops(|name| registry.has(name)) {
+        report.error(setting, text);
+    }
     if !config.relay.to.is_empty() && config.nodes.is_some() {
         report.error("relay.to", "a relay moves its data itself, and cannot be the front end of data nodes");
     }

@@ -10,12 +10,12 @@ mod name;
 mod store;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk_client::{Authentication, ClientLimits, DataProtection, Options};
-use ropewalk_protocol::url::Scheme;
+use ropewalk_client::{Authentication, Auto, ClientLimits, DataProtection, Options};
+use ropewalk_protocol::hop_login::ServerAddress;
+use ropewalk_protocol::url::{Scheme, Url};
 use ropewalk_remote_store::{Behalf, Delegated, Gate, RemoteClient, RemoteSettings, Targets};
 use ropewalk_storage::Store;
 
@@ -34,10 +34,7 @@ const NOTHING_DELEGATED: &str = "the relay needs a credential of its client for 
 pub(crate) struct Relay {
     client: Arc<RemoteClient>,
     gate: Arc<dyn Gate>,
-    /// Whether data of gsiftp servers is encrypted.
-    private: bool,
-    hops: usize,
-    authorities: Option<PathBuf>,
+    config: config::Relay,
 }
 
 impl Relay {
@@ -49,9 +46,7 @@ impl Relay {
         let memory = usize::try_from(config.memory).unwrap_or(usize::MAX);
         let client = RemoteClient::new(&limits, memory);
         let gate: Arc<dyn Gate> = Arc::new(Others { targets, own: own.to_vec() });
-        let hops = config.hops as usize;
-        let authorities = config.authorities.clone();
-        Some(Arc::new(Self { client, gate, private: config.private, hops, authorities }))
+        Some(Arc::new(Self { client, gate, config: config.clone() }))
     }
 
     /// The store of a log-in that may use other servers, and what it has there. `delegated` is the
@@ -69,17 +64,22 @@ impl Relay {
     /// Settings and credentials of the server's user are not those of its clients: a log-in at a
     /// gsiftp server takes the client's delegated credential, others are anonymous, unless the
     /// client gave a log-in ([`Hops`]).
-    fn settings(&self, scheme: Scheme, delegated: &Delegated) -> RemoteSettings {
-        let options = Options::default().with(|options| match scheme {
-            Scheme::Gsiftp => {
-                options.login.authentication = Authentication::Gsi;
-                if self.private {
-                    options.data_security.protection = DataProtection::Private;
+    fn settings(&self, server: &Url, delegated: &Delegated) -> RemoteSettings {
+        let hop = self.config.hop_to(&ServerAddress::of(server));
+        let options = Options::default().with(|options| {
+            options.data.stack = hop.stack;
+            options.tuning.streams = hop.streams.map_or(Auto::Auto, Auto::Set);
+            match server.scheme {
+                Scheme::Gsiftp => {
+                    options.login.authentication = Authentication::Gsi;
+                    if self.config.private {
+                        options.data_security.protection = DataProtection::Private;
+                    }
                 }
-            }
-            _ => {
-                options.login.insecure = true;
-                options.trust.authorities.clone_from(&self.authorities);
+                _ => {
+                    options.login.insecure = true;
+                    options.trust.authorities.clone_from(&self.config.authorities);
+                }
             }
         });
         let behalf = Behalf { gate: Some(self.gate.clone()), delegated: Some(delegated.clone()) };

@@ -47,7 +47,7 @@ pub use nodes::Nodes;
 pub(crate) use paths::Paths;
 pub use problem::{Problem, Severity};
 pub use profiling::Profiling;
-pub use relay::Relay;
+pub use relay::{Relay, RelayHop};
 pub use scitags::{SciTagMapping, SciTags};
 use serde::{Deserialize, Serialize};
 pub use space::{Quota, Space};

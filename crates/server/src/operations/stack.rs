@@ -33,6 +33,7 @@ pub(super) fn set_net_stack(job: &Job<'_>, net: &NetStack) -> Answer {
     builder(job, &net.authentication, net.protection)
         .check(&net.stack)
         .map_err(|error| Failure::bad_stack(StackKind::DataChannel, error))?;
+    tracing::info!(session = job.context.id, stack = %net.stack, "the client has chosen a stack");
     Ok(Outcome::Done)
 }
 

@@ -72,7 +72,7 @@ impl Hops {
         if state.stores.len() >= MOST_SERVERS {
             state.stores.clear();
         }
-        let mut settings = self.relay.settings(url.scheme, &self.delegated);
+        let mut settings = self.relay.settings(&url, &self.delegated);
         settings.options.login.hops = farther;
         let store = RemoteStore::new(&self.relay.client, &url, settings);
         state.stores.insert(key, store.clone());

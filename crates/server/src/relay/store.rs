@@ -53,7 +53,7 @@ impl RelayStore {
 
     /// The server and the path there; `None` if the path is one of the store beneath.
     fn name_of(&self, path: &VirtualPath) -> Option<std::result::Result<Name, String>> {
-        Name::of(path, self.hops.relay().hops)
+        Name::of(path, self.hops.relay().config.hops as usize)
     }
 
     fn with(&self, inner: Arc<dyn Store>, guard: Option<Guard>) -> Arc<dyn Store> {
