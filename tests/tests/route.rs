@@ -88,6 +88,19 @@ fn past_transfers_decide_and_the_chosen_relay_serves_the_copy() {
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains(&format!("Path: {a} > {b} > here")), "{shown}");
     assert!(shown.contains(&format!("cp --via {b} ")), "{shown}");
+    // The picture has the same.
+    let picture = scratch.join("route.svg");
+    let draw = |file: &str| {
+        let arguments = ["route", &format!("{a}/"), ".", "--relays", &b, "--picture", file];
+        ropewalk(&scratch, &arguments)
+    };
+    draw(&picture.display().to_string()).succeeded().unwrap();
+    let svg = fs::read_to_string(&picture).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.contains(&a) && svg.contains(&b));
+    assert_eq!(svg.matches("url(#c)").count(), 2, "{svg}");
+    let nowhere = scratch.join("none/route.svg").display().to_string();
+    let failed = draw(&nowhere).failed().unwrap();
+    assert!(failed.errors().contains(&format!("cannot write the picture {nowhere}")), "{}", failed.errors());
     // It is a way that works.
     let original = scratch.join("a/f");
     files::write_random(&original, 1 << 20, 1).unwrap();

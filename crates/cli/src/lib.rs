@@ -20,6 +20,7 @@ pub mod output;
 mod pairs;
 mod path_source;
 mod path_use;
+mod picture;
 mod running;
 mod secret;
 mod selection;

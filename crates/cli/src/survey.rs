@@ -39,6 +39,17 @@ pub(crate) enum Basis {
     Unusable,
 }
 
+impl Basis {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::PastTransfer => "past transfer",
+            Self::Model => "model",
+            Self::Unknown => "unknown",
+            Self::Unusable => "cannot be used",
+        }
+    }
+}
+
 /// A hop from one node to another, and what is known about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Hop {
@@ -214,7 +225,8 @@ pub(crate) struct Routes {
     pub(crate) hops: Vec<Hop>,
     /// `None`: no path can be used.
     pub(crate) choice: Option<Choice>,
-    nodes: Vec<Option<Url>>,
+    /// `None` is this host.
+    pub(crate) nodes: Vec<Option<Url>>,
 }
 
 impl Routes {
@@ -224,8 +236,20 @@ impl Routes {
         let names: Vec<String> = nodes.iter().map(name).collect();
         let client = client.with_hops(log_ins(&nodes));
         let hops = Survey::new(&client, nodes.clone()).run();
-        let choice = graph(names.len(), &hops).choose(&[0, names.len() - 1], MOST_RELAYS);
-        Self { names, hops, choice, nodes }
+        let mut routes = Self { names, hops, choice: None, nodes };
+        routes.choice = routes.graph().choose(&[0, routes.nodes.len() - 1], MOST_RELAYS);
+        routes
+    }
+
+    /// The hops that can be used, as a graph.
+    pub(crate) fn graph(&self) -> Graph {
+        let mut graph = Graph::new(self.nodes.len());
+        for hop in &self.hops {
+            if let Some(estimate) = hop.estimate {
+                graph.set(hop.from, hop.to, estimate);
+            }
+        }
+        graph
     }
 
     /// The relays of the chosen path, in the order in which data passes them.
@@ -291,15 +315,4 @@ fn reason(choice: Option<&Choice>, names: &[String]) -> String {
         Reason::ClearlyWider => format!("it is clearly wider than the direct path: {chosen}; {other}"),
         Reason::OnlyUsable => format!("the direct path cannot be used: {chosen}"),
     }
-}
-
-/// The hops that can be used, as a graph.
-fn graph(nodes: usize, hops: &[Hop]) -> Graph {
-    let mut graph = Graph::new(nodes);
-    for hop in hops {
-        if let Some(estimate) = hop.estimate {
-            graph.set(hop.from, hop.to, estimate);
-        }
-    }
-    graph
 }

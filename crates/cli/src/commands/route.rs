@@ -1,8 +1,11 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
 use ropewalk_client::Location;
+use ropewalk_files::OnDisk;
 use ropewalk_protocol::url::Url;
 use ropewalk_tuning::route::{Choice, Estimate};
 use serde::Serialize;
@@ -12,7 +15,7 @@ use crate::exit::{Exit, usage};
 use crate::output::{harmless, json_line, say};
 use crate::settings::ConnectionFlags;
 use crate::survey::{Basis, Hop, MOST_RELAYS, Routes, likely, name, path_text};
-use crate::units;
+use crate::{picture, units};
 
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP)]
@@ -30,6 +33,9 @@ pub struct Route {
     /// Write the hops and the choice as one JSON object
     #[arg(long)]
     json: bool,
+    /// Draw the hops, with the range of their rates, and the chosen path into FILE (SVG)
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
@@ -88,6 +94,11 @@ impl Route {
             return Ok(Exit::Interrupted);
         }
         let reason = routes.reason();
+        if let Some(file) = &self.picture {
+            let picture = picture::svg(&routes, &reason);
+            let written = ropewalk_files::replace(file, picture.as_bytes(), 0o644, OnDisk::Later);
+            written.with_context(|| format!("cannot write the picture {}", file.display()))?;
+        }
         let Routes { names, hops, choice, .. } = routes;
         let mut out = io::stdout().lock();
         if self.json {
@@ -182,12 +193,7 @@ fn write_table(out: &mut impl Write, hops: &[Hop], names: &[String]) -> io::Resu
             Some(loss) if loss.lost > 0 => format!("{} of {}", loss.lost, loss.sent),
             _ => "unknown".to_owned(),
         };
-        let origin = match hop.basis {
-            Basis::PastTransfer => "past transfer",
-            Basis::Model => "model",
-            Basis::Unknown => "unknown",
-            Basis::Unusable => "cannot be used",
-        };
+        let origin = hop.basis.text();
         let note = hop.note.as_ref().map(|note| format!(": {}", harmless(note))).unwrap_or_default();
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         writeln!(
