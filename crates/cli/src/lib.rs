@@ -28,6 +28,7 @@ pub mod settings;
 pub mod signals;
 pub mod sites;
 mod survey;
+mod switching;
 pub mod units;
 mod utc;
 mod via;

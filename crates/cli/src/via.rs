@@ -19,6 +19,14 @@ use crate::survey::{MOST_RELAYS, Routes, name};
 /// The schemes of servers behind relays, in paths.
 const SCHEMES: [&[u8]; 4] = [b"ftp:", b"ftps:", b"ftpes:", b"gsiftp:"];
 
+/// The pairs of a copy over the best paths.
+pub(crate) struct Best {
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) hops: Hops,
+    /// The choice for each two places.
+    pub(crate) routes: Vec<Routes>,
+}
+
 /// Log-ins at servers behind relays, with the end of the copy that they are for.
 pub(crate) type Hops = Vec<(Side, RelayedLogin)>;
 
@@ -55,7 +63,17 @@ impl FromStr for Relays {
     }
 }
 
+impl From<Vec<Url>> for Relays {
+    fn from(relays: Vec<Url>) -> Self {
+        Self(relays)
+    }
+}
+
 impl Relays {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The pairs whose data goes over the best paths through some or none of the relays. `events`
     /// gets each path and the reason for it. Pairs between the same places have the same path.
     ///
@@ -64,22 +82,22 @@ impl Relays {
     pub(crate) fn best(
         &self,
         client: &Client,
-        pairs: Vec<Pair>,
+        pairs: &[Pair],
         events: &dyn EventSink,
-    ) -> anyhow::Result<(Vec<Pair>, Hops)> {
+    ) -> anyhow::Result<Best> {
         if self.0.len() > MOST_RELAYS {
             return Err(usage(format!("{} relays: at most {MOST_RELAYS} are compared", self.0.len())));
         }
-        let mut known: Vec<([String; 2], Self)> = Vec::new();
+        let mut known: Vec<([String; 2], Routes)> = Vec::new();
         let (mut best, mut hops) = (Vec::new(), Vec::new());
-        for pair in pairs {
+        for pair in pairs.iter().cloned() {
             let ends = [server(&pair.source), server(&pair.destination)];
             if ends.iter().all(Option::is_none) {
                 return Err(usage("--via is for a source or a destination at a server"));
             }
             let names = ends.each_ref().map(name);
             let relays = match known.iter().find(|(between, _)| *between == names) {
-                Some((_, relays)) => relays.clone(),
+                Some((_, routes)) => Self(routes.relays()),
                 None => {
                     let [source, destination] = ends;
                     let others =
@@ -91,17 +109,19 @@ impl Relays {
                     }
                     events.event(Event::Route {
                         path: routes.path(),
+                        instead_of: None,
                         bits_per_second: routes.rate().map(|rate| rate * 8.0),
                         why: routes.reason(),
                     });
                     let relays = Self(routes.relays());
-                    known.push((names, relays.clone()));
+                    known.push((names, routes));
                     relays
                 }
             };
             best.push(if relays.0.is_empty() { pair } else { relays.between(pair, &mut hops)? });
         }
-        Ok((best, hops))
+        let routes = known.into_iter().map(|(_, routes)| routes).collect();
+        Ok(Best { pairs: best, hops, routes })
     }
 
     /// The pair whose data goes through the relays. The log-ins that it needs there go to `hops`.

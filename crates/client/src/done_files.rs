@@ -6,11 +6,17 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::place::Place;
 use crate::task::Task;
+
+/// The files that earlier runs of a copy have finished, for
+/// [`Client::copy_on`](crate::Client::copy_on).
+#[derive(Clone, Default)]
+pub struct EarlierRuns(pub(crate) Arc<DoneFiles>);
 
 /// One hash for each file: a job may have millions.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::client_state::ClientState;
 use crate::copy::run;
-use crate::done_files::DoneFiles;
+use crate::done_files::{DoneFiles, EarlierRuns};
 use crate::model::job_spec::JobSpec;
 use crate::{Cancel, ClientLimits, Error, Event, EventSink, Options, Pair, RemoteError, Summary, Timetable};
 
@@ -59,6 +59,23 @@ impl Client {
         cancel: &Cancel,
     ) -> Result<Summary, Error> {
         run(pairs, options, (&self.state, None), events, cancel)
+    }
+
+    /// Like [`Client::copy`], as one of several runs of a copy: files that `earlier` runs have
+    /// finished are left out, and the others are resumed. The pairs may lead to the same places
+    /// through other relays than in these runs.
+    ///
+    /// # Errors
+    /// Those of [`crate::copy()`].
+    pub fn copy_on(
+        &self,
+        pairs: Vec<Pair>,
+        options: &Options,
+        events: &Arc<dyn EventSink>,
+        cancel: &Cancel,
+        earlier: &EarlierRuns,
+    ) -> Result<Summary, Error> {
+        run(pairs, options, (&self.state, Some(&earlier.0)), events, cancel)
     }
 
     /// Starts a job. Its events wait in the handle until they are read. A session that an earlier

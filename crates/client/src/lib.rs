@@ -172,6 +172,7 @@ mod work;
 mod worker;
 
 pub use copy::{copy, copy_with};
+pub use done_files::EarlierRuns;
 pub use job::{Client, JobControl, JobHandle};
 pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
 pub use model::cancel::Cancel;

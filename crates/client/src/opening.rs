@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::RemoteError;
 use crate::context::Context;
 use crate::lent::Wanted;
 use crate::place::Endpoint;
 use crate::session::Session;
+use crate::{Event, RemoteError};
 
 /// How often a worker that waits for the plan's session checks for it.
 const LOOK: Duration = Duration::from_millis(50);
@@ -106,6 +106,11 @@ fn open_unless(
             }
             return Err(error);
         };
+        ctx.report.event(Event::ConnectFailed {
+            peer: endpoint.name.clone(),
+            error: error.to_string(),
+            retry_in: pause.as_secs_f64(),
+        });
         // Other sessions with the server fail in the same way, so the warning is given once for
         // them.
         let key = format!("{error} {tries}");

@@ -14,6 +14,7 @@ use crate::running::Running;
 use crate::selection::Selection;
 use crate::settings::{CpFlags, Layers, Settings};
 use crate::sites::Used;
+use crate::switching::Switching;
 use crate::via::{Relays, Via};
 use crate::{pairs, signals, units};
 
@@ -127,14 +128,21 @@ impl Cp {
             }
             false => human.clone(),
         };
+        let mut switching = None;
         if let (Some(Via::Auto), Some(relays)) = (&self.via, &self.relays) {
-            let best = relays.best(&Client::with(options.clone(), &cancel), pairs, &*events);
+            let survey = Client::with(options.clone(), &cancel);
+            let best = relays.best(&survey, &pairs, &*events);
             if cancel.is_cancelled() {
                 return Ok(Exit::Interrupted);
             }
-            let (best, hops) = best?;
-            pairs = best;
-            credentials::add_hops(&mut options, hops)?;
+            let best = best?;
+            if let [routes] = &*best.routes
+                && settings.path.source.is_none()
+            {
+                switching = Switching::of(pairs, routes, relays, &options, survey);
+            }
+            pairs = best.pairs;
+            credentials::add_hops(&mut options, best.hops)?;
         }
         let path = match options.dry_run {
             true => None,
@@ -146,7 +154,10 @@ impl Cp {
             true => None,
             false => Running::start(&client, &pairs, options.tuning.bandwidth.as_ref(), through_here),
         };
-        let result = client.copy(pairs, &options, &events, &cancel);
+        let result = match switching {
+            Some(switching) => switching.copy(&client, pairs, options.clone(), &events, &cancel),
+            None => client.copy(pairs, &options, &events, &cancel),
+        };
         drop(running);
         let lost = path.and_then(PathUse::finish);
         json.finish();

@@ -28,6 +28,13 @@ pub enum Event {
     Connected {
         peer: String,
     },
+    /// A session with a server could not be opened, and another try follows.
+    ConnectFailed {
+        peer: String,
+        error: String,
+        /// Seconds until the next try.
+        retry_in: f64,
+    },
     /// More or fewer files are to be copied: those that are present already leave the plan. Totals
     /// so far; `complete` when the walk has ended.
     Planned {
@@ -59,10 +66,12 @@ pub enum Event {
         files_active: u32,
         streams: u32,
     },
-    /// Relays were compared, and this is the way that the data takes.
+    /// Relays were compared, and this is the way that the data takes from now on.
     Route {
         /// The source, the relays and the destination: URLs without a path, or `here`.
         path: Vec<String>,
+        /// The path that the copy leaves while data moves; `None` before a copy.
+        instead_of: Option<Vec<String>>,
         /// The likely rate of the narrowest hop; `None` if it is unknown.
         bits_per_second: Option<f64>,
         why: String,
@@ -248,6 +257,7 @@ mod tests {
         let text = || "x \u{1F600} \"y\"".to_owned();
         let events = [
             Event::Connecting { peer: text() },
+            Event::ConnectFailed { peer: text(), error: text(), retry_in: 0.5 },
             Event::Planned { files: 1, bytes: 2, complete: true },
             Event::Queued { id: 1, server: "source".into(), position: 3, waiting: 7 },
             Event::FileStarted { id: 1, source: text(), destination: text(), size: None, resumed_from: 3 },

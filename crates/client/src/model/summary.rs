@@ -200,8 +200,10 @@ pub struct Summary {
 
 impl Summary {
     /// The summary of a job whose run `next` went through the same pairs as this one, which was
-    /// interrupted. Failures are those of the last run: it has tried all files again.
-    pub(crate) fn and(self, next: Self) -> Self {
+    /// interrupted or moved to another path. Failures are those of the last run, which has tried
+    /// all files again.
+    #[must_use]
+    pub fn and(self, next: Self) -> Self {
         Self {
             files_done: self.files_done + next.files_done,
             directories: self.directories + next.directories,
