@@ -71,6 +71,12 @@ impl Graph {
         }
     }
 
+    /// The graph if transfers reach only this part of the estimates of the model.
+    fn calibrated(&self, part: f64) -> Self {
+        let hops = self.hops.iter().map(|hop| hop.map(|estimate| estimate.calibrated(part)));
+        Self { nodes: self.nodes, hops: hops.collect() }
+    }
+
     fn hop(&self, from: usize, to: usize) -> Option<Estimate> {
         (from < self.nodes && to < self.nodes).then(|| self.hops[from * self.nodes + to])?
     }

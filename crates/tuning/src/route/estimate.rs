@@ -25,6 +25,8 @@ const NINETY_PERCENT: f64 = 1.645;
 pub struct Estimate {
     low: f64,
     high: f64,
+    /// It comes from the model, which does not know the link, the loss and the ends.
+    modelled: bool,
 }
 
 /// Packets that were sent, and those of them that were sent again.
@@ -49,13 +51,13 @@ pub struct PathFacts {
 
 impl Estimate {
     /// A hop about which nothing is known: 10 kB/s to 10 GB/s.
-    pub const UNKNOWN: Self = Self { low: 1e4, high: 1e10 };
+    pub const UNKNOWN: Self = Self { low: 1e4, high: 1e10, modelled: false };
 
     /// A range; the values are brought into order, and into sensible limits.
     pub fn new(low: f64, high: f64) -> Self {
         let sound = |rate: f64| if rate.is_nan() { RATES.0 } else { rate.clamp(RATES.0, RATES.1) };
         let (low, high) = (sound(low), sound(high));
-        Self { low: low.min(high), high: low.max(high) }
+        Self { low: low.min(high), high: low.max(high), modelled: false }
     }
 
     /// The estimate from the rate of a transfer that ended `age` seconds ago.
@@ -78,7 +80,23 @@ impl Estimate {
             let path = Path::new(bandwidth, rtt, window)?.with_background_loss(loss)?;
             Ok(physical(&path, facts.streams.into())?.goodput * PACKET * 1000.0)
         };
-        Ok(Self::new(rate(links.0, losses.1)?, rate(links.1, losses.0)?))
+        Ok(Self::new(rate(links.0, losses.1)?, rate(links.1, losses.0)?).modelled())
+    }
+
+    pub(super) fn modelled(self) -> Self {
+        Self { modelled: true, ..self }
+    }
+
+    pub(super) fn is_modelled(self) -> bool {
+        self.modelled
+    }
+
+    /// The estimate of the model if transfers reach only this part of the estimates of the model.
+    pub(super) fn calibrated(self, part: f64) -> Self {
+        match self.modelled {
+            true => Self::new(self.low * part, self.high * part).modelled(),
+            false => self,
+        }
     }
 
     pub fn low(self) -> f64 {

@@ -2,7 +2,9 @@
 //!
 //! The watch gets the bytes that have arrived, with the time, and failures. If the rate stays low
 //! for some seconds it reports a [`Doubt`]: its caller estimates the hops again, and the watch
-//! decides with these estimates and with the rates that it has measured. A path that was left is
+//! decides with these estimates and with the rates that it has measured. If a path does not reach
+//! the estimate of the model, the estimates of the model for the others are lowered by as much:
+//! the disk or the unknown link that limits it may limit all of them. A path that was left is
 //! taken to be as it was for some minutes, longer each time; and doubts that change nothing become
 //! rarer. So neither noise nor wrong estimates make a copy alternate between paths.
 
@@ -60,6 +62,8 @@ pub struct RouteWatch {
     /// Times and bytes, the oldest first.
     arrived: VecDeque<(Duration, u64)>,
     usual: f64,
+    /// The part of the estimates of the model that transfers reach.
+    reached: f64,
     /// The rate of the last doubt.
     doubted: Option<f64>,
     low_since: Option<Duration>,
@@ -82,7 +86,7 @@ struct Left {
 impl RouteWatch {
     /// `in_use` is a path in the graph, with at most `relays` relays.
     pub fn new(graph: Graph, in_use: &[usize], relays: usize) -> Self {
-        let expected = graph.route(in_use).map(|route| route.estimate);
+        let expected = graph.route(in_use).map(|route| route.estimate).filter(is_reliable);
         Self {
             relays,
             graph,
@@ -91,6 +95,7 @@ impl RouteWatch {
             began: None,
             arrived: VecDeque::new(),
             usual: 0.0,
+            reached: 1.0,
             doubted: None,
             low_since: None,
             quiet_until: Duration::ZERO,
@@ -133,6 +138,7 @@ impl RouteWatch {
             Some(long) => self.usual.max(long),
             None => self.usual.max(rate.min(self.average())),
         };
+        self.calibrate();
         let Some((doubt, rate)) = doubt else {
             self.low_since = None;
             return None;
@@ -179,14 +185,15 @@ impl RouteWatch {
         self.graph = graph;
         let rate = self.doubted.take().or_else(|| self.rate(LONG));
         let known = self.known(now, rate);
-        let choice = self.graph.choose_knowing(&self.in_use, self.relays, &known);
+        let graph = self.graph.calibrated(self.reached);
+        let choice = graph.choose_knowing(&self.in_use, self.relays, &known);
         let Some(choice) = choice.filter(|choice| choice.route.nodes != self.in_use) else {
             self.stay(now);
             return None;
         };
         self.leave(now, rate.filter(|_| choice.reason != Reason::OnlyUsable));
         self.in_use.clone_from(&choice.route.nodes);
-        self.expected = Some(choice.route.estimate).filter(|estimate| estimate.is_known());
+        self.expected = Some(choice.route.estimate).filter(is_reliable);
         self.pause();
         self.usual = 0.0;
         self.hold = HOLD.0;
@@ -194,6 +201,14 @@ impl RouteWatch {
         self.failures = 0;
         self.failures_quiet_until = now + FAILURE_HOLD;
         Some(choice)
+    }
+
+    /// Learns from the path in use what the estimates of the model are worth.
+    fn calibrate(&mut self) {
+        let route = self.graph.route(&self.in_use);
+        if let Some(estimate) = route.map(|route| route.estimate).filter(|rate| rate.is_modelled()) {
+            self.reached = (self.usual / estimate.likely()).min(1.0);
+        }
     }
 
     /// The path is as good as it is now: what it gave before does not count.
@@ -230,13 +245,13 @@ impl RouteWatch {
         if rate < FALLEN * self.usual {
             return Some((Doubt::Fell { rate, usual: self.usual }, rate));
         }
-        let low = self.expected.filter(|expected| expected.is_known()).map(Estimate::low);
-        if let Some(low) = low.filter(|low| rate < FALLEN * low) {
+        if let Some(low) = self.expected.map(Estimate::low).filter(|low| rate < FALLEN * low) {
             return Some((Doubt::BelowEstimate { rate, low }, rate));
         }
         let rate = self.rate(LONG)?;
         let known = self.known(now, Some(rate));
-        let choice = self.graph.choose_knowing(&self.in_use, self.relays, &known)?;
+        let graph = self.graph.calibrated(self.reached);
+        let choice = graph.choose_knowing(&self.in_use, self.relays, &known)?;
         (choice.reason == Reason::ClearlyWider).then_some((Doubt::BelowOther { rate }, rate))
     }
 
@@ -260,6 +275,11 @@ impl RouteWatch {
         let rate = rate.map(measured);
         self.left.push(Left { nodes: self.in_use.clone(), rate, until, times });
     }
+}
+
+/// Whether a rate below the range shows that something is wrong with the path.
+fn is_reliable(estimate: &Estimate) -> bool {
+    estimate.is_known() && !estimate.is_modelled()
 }
 
 fn measured(rate: f64) -> Estimate {
@@ -443,6 +463,37 @@ mod tests {
         let mut copy = Simulation::new(graph(10.0, 50.0, 30.0), &rate);
         copy.run(100);
         assert_eq!(copy.paths(), [C], "{:?}", copy.switches);
+    }
+
+    /// Estimates of the model for the direct path and the two others.
+    fn modelled(ranges: [(f64, f64); 3]) -> Graph {
+        let mut graph = Graph::new(4);
+        let hops: [&[(usize, usize)]; 3] = [&[(0, 3)], &[(0, 1), (1, 3)], &[(0, 2), (2, 3)]];
+        for (hops, (low, high)) in hops.into_iter().zip(ranges) {
+            for (from, to) in hops {
+                graph.set(*from, *to, Estimate::new(low * MIB, high * MIB).modelled());
+            }
+        }
+        graph
+    }
+
+    #[test]
+    fn rate_that_no_path_reaches_leaves_the_path_in_use() {
+        // A disk limits the copy, and the model expects the rates of links.
+        let disk = |_: &[usize], _: f64| Some(40.0);
+        let mut copy = Simulation::new(modelled([(125.0, 1250.0), (120.0, 1250.0), (125.0, 1200.0)]), &disk);
+        copy.run(3600);
+        assert!(copy.switches.is_empty(), "{:?}", copy.switches);
+    }
+
+    #[test]
+    fn path_for_which_the_model_expects_much_more_is_taken_all_the_same() {
+        // Loss that was not seen: the direct path, which is longer, suffers more.
+        let rate = |nodes: &[usize], _: f64| Some(if nodes == DIRECT { 1.0 } else { 12.0 });
+        let mut copy = Simulation::new(modelled([(5.0, 50.0), (10.0, 100.0), (2.0, 20.0)]), &rate);
+        assert_eq!(copy.watch.in_use(), DIRECT);
+        copy.run(600);
+        assert_eq!(copy.paths(), [B], "{:?}", copy.switches);
     }
 
     #[test]
