@@ -121,7 +121,7 @@ mod tests {
 
     fn moves(resend: bool) -> MoveOrder {
         let grant = Grant { epoch: 0, total: None, window: 0 };
-        MoveOrder { parallelism: 1, ascii: false, congestion: None, resend, grant }
+        MoveOrder { parallelism: 1, ascii: false, congestion: None, resend, grant, marks: None }
     }
 
     fn file() -> FileOrder {
