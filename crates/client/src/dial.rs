@@ -41,9 +41,7 @@ pub(crate) fn dial(
     choice: Choice<'_>,
 ) -> Result<(TcpStream, Duration), RemoteError> {
     let found = resolve(host, port, timeout, cancel)?;
-    let mut addresses = interleave(permitted(found, host, choice.gate)?);
-    // The order of the others stays.
-    addresses.sort_by_key(|address| Some(address.ip()) != choice.preferred);
+    let addresses = in_order(interleave(permitted(found, host, choice.gate)?), choice.preferred);
     if addresses.is_empty() {
         let source = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         return Err(RemoteError::Resolve { host: host.to_owned(), source });
@@ -52,6 +50,12 @@ pub(crate) fn dial(
         io::ErrorKind::Interrupted => RemoteError::Cancelled,
         _ => RemoteError::Connect { peer: format!("{host}:{port}"), source, hint: String::new() },
     })
+}
+
+/// Puts the preferred address before the others, whose order stays.
+fn in_order(mut addresses: Vec<SocketAddr>, preferred: Option<IpAddr>) -> Vec<SocketAddr> {
+    addresses.sort_by_key(|address| Some(address.ip()) != preferred);
+    addresses
 }
 
 /// The addresses that the gate permits.
@@ -197,30 +201,14 @@ mod tests {
         assert_eq!(stream.peer_addr().unwrap(), addresses[1]);
     }
 
-    /// The name has an IPv6 and an IPv4 address, with a server at each.
     #[test]
-    fn preferred_address_is_tried_first_and_others_after_it() {
-        let any = TcpListener::bind("[::1]:0").unwrap();
-        let port = any.local_addr().unwrap().port();
-        let limit = Duration::from_secs(20);
-        let names = resolve("localhost", port, limit, &Cancel::new()).unwrap();
-        let both = ["::1", "127.0.0.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        let Ok(other) = TcpListener::bind(("127.0.0.1", port)) else { return };
-        if !both.iter().all(|ip| names.iter().any(|name| name.ip() == *ip)) {
-            // The host file has one of them only.
-            return;
-        }
-        let dialled = |preferred| {
-            let choice = Choice { preferred: Some(preferred), ..Choice::default() };
-            let (stream, _) = dial("localhost", port, limit, &Cancel::new(), choice).unwrap();
-            stream.peer_addr().unwrap().ip()
-        };
-        for preferred in both {
-            assert_eq!(dialled(preferred), preferred);
-        }
-        // A server that is gone is replaced by the other one.
-        drop(other);
-        assert_eq!(dialled(both[1]), both[0]);
+    fn preferred_address_is_tried_first_and_others_in_their_order() {
+        let addresses = ["1.1.1.1:1", "[::1]:1", "2.2.2.2:1", "3.3.3.3:1"].map(|s| s.parse().unwrap());
+        let [first, second, third, last]: [SocketAddr; 4] = addresses;
+        let ordered = |preferred| in_order(addresses.to_vec(), preferred);
+        assert_eq!(ordered(Some(third.ip())), [third, first, second, last]);
+        assert_eq!(ordered(None), [first, second, third, last]);
+        assert_eq!(ordered(Some([9, 9, 9, 9].into())), [first, second, third, last]);
     }
 
     /// The listener's queue is full, so connection attempts get no answer.
