@@ -1,7 +1,7 @@
 //! `--via auto` while data moves: the rest of a copy takes another path if that is better.
 //!
 //! The copy runs on the calling thread. A second thread follows its events, looks at the hops again
-//! if the rate stays low or transfers fail, and leaves the decision to [`RouteWatch`]. A change of
+//! if transfers fail, and leaves the decision to [`RouteWatch`]. A change of
 //! the path ends the run at its restart markers, as an interruption does, and starts the next one
 //! over the other path: it resumes the files that were in flight, and leaves out those that are
 //! done.
@@ -15,7 +15,7 @@ use ropewalk_client::{
     Cancel, EarlierRuns, Error, Event, EventSink, FailureKind, Location, Options, Pair, Summary,
 };
 use ropewalk_protocol::url::Url;
-use ropewalk_tuning::route::{Choice, Doubt, Reason, RouteWatch};
+use ropewalk_tuning::route::{Choice, Doubt, Graph, Reason, RouteWatch};
 
 use crate::client::Client;
 use crate::credentials;
@@ -37,6 +37,7 @@ pub(crate) struct Switching {
     pairs: Vec<Pair>,
     nodes: Vec<Option<Url>>,
     names: Vec<String>,
+    graph: Graph,
     watch: RouteWatch,
     survey: Client,
     began: Instant,
@@ -77,8 +78,8 @@ impl Switching {
         }
         let choice = routes.choice.as_ref()?;
         let watch = RouteWatch::new(routes.graph(), &choice.route.nodes, MOST_RELAYS);
-        let (nodes, names) = (routes.nodes.clone(), routes.names.clone());
-        Some(Self { pairs, nodes, names, watch, survey, began: Instant::now(), vain: 0 })
+        let (nodes, names, graph) = (routes.nodes.clone(), routes.names.clone(), routes.graph());
+        Some(Self { pairs, nodes, names, graph, watch, survey, began: Instant::now(), vain: 0 })
     }
 
     /// Copies all pairs, the first run as `pairs` and `options` say.
@@ -174,31 +175,36 @@ impl Switching {
         self.look(Doubt::Failed, options)
     }
 
-    /// Estimates the hops again.
+    /// Chooses the path again. After failures the hops are estimated again.
     fn look(&mut self, doubt: Doubt, options: &Options) -> Option<Next> {
         if doubt == Doubt::Failed && self.vain > self.nodes.len() {
             // All paths fail; the client's own tries come to an end.
             return None;
         }
-        let mut routes = Routes::learn(&self.survey, self.nodes.clone());
+        if doubt == Doubt::Failed {
+            // Which servers can still be reached? A slow path is not probed: that takes as long as
+            // the queue on it, and its rate is known.
+            self.graph = Routes::learn(&self.survey, self.nodes.clone()).graph();
+        }
         if self.survey.cancel.is_cancelled() {
             return None;
         }
         let former = self.watch.in_use().to_vec();
-        let choice = self.watch.decide(self.now(), routes.graph())?;
+        let choice = self.watch.decide(self.now(), self.graph.clone())?;
         if doubt == Doubt::Failed {
             self.vain += 1;
         }
         let why = self.why(doubt, &former, &choice);
-        routes.choice = Some(choice);
+        let nodes = choice.route.nodes.as_slice();
         let names = |nodes: &[usize]| nodes.iter().map(|node| self.names[*node].clone()).collect();
         let event = Event::Route {
-            path: routes.path(),
+            path: names(nodes),
             instead_of: Some(names(&former)),
-            bits_per_second: routes.rate().map(|rate| rate * 8.0),
+            bits_per_second: known_rate(&choice).map(|rate| rate * 8.0),
             why,
         };
-        let (relays, mut hops) = (Relays::from(routes.relays()), Vec::new());
+        let between = nodes[1..nodes.len() - 1].iter().filter_map(|node| self.nodes[*node].clone());
+        let (relays, mut hops) = (Relays::from(between.collect::<Vec<Url>>()), Vec::new());
         let pairs = self.pairs.iter().cloned().map(|pair| match relays.is_empty() {
             true => Ok(pair),
             false => relays.between(pair, &mut hops),
@@ -238,6 +244,12 @@ impl Switching {
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
+}
+
+/// The likely rate of the chosen path in bytes per second, if known.
+fn known_rate(choice: &Choice) -> Option<f64> {
+    let estimate = choice.route.estimate;
+    estimate.is_known().then(|| estimate.likely())
 }
 
 /// Whether a copy of the pair can be ended and resumed.
