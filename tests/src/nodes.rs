@@ -61,7 +61,8 @@ impl Site {
         let scratch = Scratch::new().unwrap();
         let root = scratch.directory("root").unwrap();
         write_token(&scratch.join("token"), 'a');
-        let (server, join) = front_end(&scratch, change(Setup::new(Kind::Ropewalk, &root)), "127.0.0.1:0", arguments);
+        let (server, join) =
+            front_end(&scratch, change(Setup::new(Kind::Ropewalk, &root)), "127.0.0.1:0", arguments);
         Self { scratch, server, join }
     }
 
