@@ -84,6 +84,8 @@ impl AggregatorProxy {
 
     /// The file for `--path nsi-rest:`, with a callback at this port.
     pub fn file(&self, callback_port: u16) -> String {
+        // `end` is longer than `hold`: the end of a path whose first request may be lost is
+        // confirmed when its hold would be over.
         format!(
             "provider = \"http://{}/aggregator-proxy\"\nprovider-id = \"{PROVIDER}\"\n\
              requester-id = \"{REQUESTER}\"\ncallback = \"http://127.0.0.1:{callback_port}/callback\"\n\
@@ -91,7 +93,7 @@ impl AggregatorProxy {
              destination = \"urn:ogf:network:alpha.test:2026:topology:dtn2?vlan=1784\"\n\
              capacity = \"200Mbit/s\"\n\
              [binding]\naddress = \"127.0.0.1\"\n\
-             [times]\nrequest = \"2s\"\nanswer = \"3s\"\nhold = \"3s\"\nup = \"3s\"\nquery = \"100ms\"\nend = \"3s\"\n",
+             [times]\nrequest = \"2s\"\nanswer = \"3s\"\nhold = \"3s\"\nup = \"3s\"\nquery = \"100ms\"\nend = \"5s\"\n",
             self.address
         )
     }
