@@ -259,7 +259,7 @@ mod tests {
         rows.write(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
-        assert_eq!(lines[1], ["memory", "16", "MiB", "32", "MiB", "-", "short"], "{text}");
+        assert_eq!(lines[1], ["memory", "16.0", "MiB", "32.0", "MiB", "-", "short"], "{text}");
         assert_eq!(lines[2], ["processors", "-", "62.5", "%", "-", "enough"], "{text}");
         assert_eq!(lines[3], ["transfers", "16777216", "off", "2", "short"], "{text}");
     }
