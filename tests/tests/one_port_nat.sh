@@ -13,20 +13,7 @@ iptables -A FORWARD -i out -p tcp -d 10.2.0.2 --dport 2811 -j ACCEPT
 iptables -t nat -A POSTROUTING -o out -j MASQUERADE
 iptables -t nat -A PREROUTING -i out -p tcp --dport 2811 -j DNAT --to-destination 10.2.0.2:2811
 outside ip route del default
-settings="[anonymous]
-write = true
-third_party = true
-[identity]
-mapped = false
-[data]
-connect_timeout = 3"
-mkdir inner outer
-echo "$settings" > server.toml
-nsenter --net=/proc/$inner_net/ns/net "$program" serve --config server.toml --root inner --listen 10.2.0.2:2811 > inner.log 2>&1 &
-nsenter --net=/proc/$outer_net/ns/net "$program" serve --config server.toml --root outer --listen 10.1.0.2:2812 > outer.log 2>&1 &
-for log in inner.log outer.log; do
-    until grep -q listening $log; do sleep 0.05; done
-done
+. "$scripts/two_servers.sh"
 run() { "$@" > events 2> errors || { echo "$@" >&2; cat events errors >&2; exit 1; }; tail -n 1 events; }
 inner=ftp://10.1.0.1:2811
 outer=ftp://10.1.0.2:2812
