@@ -78,8 +78,8 @@ impl Site {
         Certified::new("localhost", Some(&authority)).write(directory.path(), "own");
         let file = format!(
             "provider = \"{provider}\"\nprovider-id = \"{PROVIDER}\"\nrequester-id = \"{REQUESTER}\"\n\
-             callback = \"https://localhost:{port}/nsi\"\ncallback-listen = \"127.0.0.1:{port}\"\nsource = \"a\"\n\
-             destination = \"b\"\ncapacity = \"1Gbit/s\"\n\
+             callback = \"https://localhost:{port}/nsi\"\ncallback-listen = \"127.0.0.1:{port}\"\n\
+             source = \"urn:ogf:network:a?vlan=1\"\ndestination = \"urn:ogf:network:b?vlan=1\"\ncapacity = \"1Gbit/s\"\n\
              [tls]\ncertificate = \"own.pem\"\nkey = \"own.key\"\nauthorities = \"ca.pem\"\n"
         );
         fs::write(directory.path().join("nsi.toml"), file).unwrap();
