@@ -82,9 +82,9 @@ fn four_nodes_share_a_file_and_a_tree_in_both_directions() {
 }
 
 #[test]
-fn node_that_joins_gets_later_files_of_a_tree() {
+fn node_that_joins_moves_files_of_later_sessions() {
     let _alone = alone();
-    let small = ["files[1].size=1MiB", "commands[0].at=1s"];
+    let small = ["files[1].size=1MiB", "files[1].count=16", "commands[0].at=1s"];
     let Some(result) = run("node-joins", 2, &small) else { return };
     let sent = sent(&result);
     assert!(sent[1] > 4 << 20, "{sent:?}");
