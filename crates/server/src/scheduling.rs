@@ -15,3 +15,4 @@ pub(crate) mod reactor;
 pub(crate) mod runner;
 pub(crate) mod scheduler;
 pub(crate) mod semaphore;
+pub(crate) mod waiting;

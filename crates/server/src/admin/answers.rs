@@ -148,13 +148,11 @@ fn load(scheduler: &Scheduler) -> Vec<Answer> {
         short: false,
         waiting: None,
     };
-    let permits = |name, queue: &FairSemaphore<Box<Connection>>, most: u32| {
-        let (held, waiting) = queue.counts();
-        let status = resource(name, "permits", Some(held as f64), Some(most.into()));
-        ResourceStatus { short: held >= most as usize, waiting: Some(waiting as u64), ..status }
+    let permits = |name, queue: &FairSemaphore<Box<Connection>>| {
+        let ((held, waiting), most) = (queue.counts(), queue.most());
+        let status = resource(name, "permits", Some(held as f64), Some(most as f64));
+        ResourceStatus { short: held >= most, waiting: Some(waiting as u64), ..status }
     };
-    // The number of permits does not change by a reload.
-    let most = scheduler.permits;
     let (reading, Buffers { used, total }) = (host.load.reading(), host.buffers());
     let (shortage, (_, waiting)) = (host.shortage(), scheduler.low_disk.counts());
     let set = |limit: f64| (limit > 0.0).then_some(limit);
@@ -165,8 +163,8 @@ fn load(scheduler: &Scheduler) -> Vec<Answer> {
     let processors = resource("processors", "percent", reading.pressure, set(limits.cpu_pressure));
     let disk = resource("disk", "bytes", None, set(limits.free_disk as f64));
     let all = [
-        permits("transfers", &scheduler.transfers, most),
-        permits("listings", &scheduler.listings, most.div_ceil(4)),
+        permits("transfers", &scheduler.transfers),
+        permits("listings", &scheduler.listings),
         ResourceStatus { short: shortage == Some(Shortage::Memory), ..memory },
         ResourceStatus { short: shortage == Some(Shortage::Buffers), ..buffers },
         ResourceStatus { short: shortage == Some(Shortage::Processors), ..processors },

@@ -244,6 +244,11 @@ impl Connection {
         self.control.register(registry, token, output)
     }
 
+    /// Its operation waits in no queue any more, and is not carried out.
+    pub(crate) fn stop_waiting(&mut self) {
+        (self.waiting, self.low_disk_since) = (None, None);
+    }
+
     /// Tells the client its place in the queue for a permit, if it has waited for a moment and the
     /// place is new, or was reported long ago. This does not wait: a client that does not read its
     /// replies gets no more of them.

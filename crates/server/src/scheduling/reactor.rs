@@ -16,7 +16,7 @@ use crate::scheduling::connection::Wait;
 use crate::scheduling::listeners::{FIRST_LISTENER, Listeners};
 use crate::scheduling::parking::Entry;
 use crate::scheduling::scheduler::Scheduler;
-use crate::scheduling::{admission, runner};
+use crate::scheduling::{admission, runner, waiting};
 
 const WAKER: Token = Token(usize::MAX);
 /// How often the reactor checks sessions that wait in a queue: whether their clients are still
@@ -80,7 +80,7 @@ impl Reactor {
             }
             let now = Instant::now();
             if next_look <= now && scheduler.has_waiting() {
-                runner::check_waiting(scheduler);
+                waiting::check_waiting(scheduler);
                 next_look = now + LOOK;
             }
             let deadlines = [

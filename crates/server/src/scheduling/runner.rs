@@ -8,11 +8,9 @@
 use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ropewalk_protocol::command::Password;
-use ropewalk_protocol::queue::QueuePlace;
 use ropewalk_protocol::server::{Action, Failure, Operation, Outcome};
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -26,7 +24,6 @@ use crate::scheduling::connection::{Connection, Wait};
 use crate::scheduling::data_connections;
 use crate::scheduling::permit::HeldPermit;
 use crate::scheduling::scheduler::Scheduler;
-use crate::scheduling::semaphore::FairSemaphore;
 use crate::security::client::SecurityContext;
 use crate::security::gsi;
 use crate::security::tokens;
@@ -38,10 +35,10 @@ use crate::session::login_audit;
 /// The number of operations that a session may carry out before other sessions run.
 const BATCH: u32 = 64;
 /// The most bytes that are read from a client at a time.
-const INPUT: usize = 4096;
+pub(super) const INPUT: usize = 4096;
 
 /// The next step of a session that cannot continue at once.
-enum Next {
+pub(super) enum Next {
     Park(Wait),
     /// Let other sessions run first.
     Again,
@@ -89,14 +86,14 @@ fn run(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
     follow(scheduler, connection, next);
 }
 
-fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Next) {
+pub(super) fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Next) {
     match next {
         Next::Park(why) => scheduler.parking.park(&scheduler.host, connection, why),
         Next::Again => start(scheduler, connection),
         Next::Permit | Next::LowDisk => {
             connection.presence.set(Activity::Waiting { position: None });
             let address = connection.context.peer.ip();
-            match queue_of(scheduler, &connection).wait(address, connection) {
+            match scheduler.queue_of(&connection).wait(address, connection) {
                 Some(connection) => start(scheduler, connection),
                 // The reactor checks sessions that wait in a queue.
                 None => scheduler.host.wake(),
@@ -139,119 +136,6 @@ fn run_login_step(
     };
     if let Err(error) = scheduler.logins.spawn(address, job) {
         tracing::error!(%error, "no thread for a log-in; the session is lost");
-    }
-}
-
-/// Checks sessions that wait in a queue. Those whose clients are gone, or have aborted the
-/// operation, stop waiting. Some begin if nothing is short any more. The others learn their place.
-pub(crate) fn check_waiting(scheduler: &Arc<Scheduler>) {
-    let waiting = scheduler.queues().map(|queue| {
-        queue.remove_waiting(|connection| connection.presence.is_ended() || connection.control.has_news())
-    });
-    if !scheduler.look_at_load() {
-        scheduler.transfers.admit().into_iter().for_each(|connection| start(scheduler, connection));
-    }
-    look_at_disks(scheduler);
-    [&scheduler.transfers, &scheduler.listings].into_iter().for_each(tell_places);
-    for connection in waiting.into_iter().flatten() {
-        let job = {
-            let scheduler = Arc::clone(scheduler);
-            move || read_waiting(&scheduler, connection)
-        };
-        if let Err(error) = scheduler.sessions.spawn(job) {
-            tracing::error!(%error, "no thread for a session, which is lost");
-        }
-    }
-}
-
-fn tell_places(queue: &FairSemaphore<Box<Connection>>) {
-    queue.tell_waiting(|connection, position, waiting| {
-        connection.tell_place(QueuePlace { position, waiting });
-    });
-}
-
-/// Looks, on a thread of the pool, whether the disks for which uploads wait have more free space.
-fn look_at_disks(scheduler: &Arc<Scheduler>) {
-    // A file system may not answer.
-    if !scheduler.low_disk.has_waiting() || scheduler.looks_at_disks.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    let job = {
-        let scheduler = Arc::clone(scheduler);
-        move || {
-            for mut connection in scheduler.low_disk.take_waiting() {
-                let low = match connection.waiting.take() {
-                    Some(entry) => {
-                        let low = operations::low_disk(&connection.job(&scheduler.host), &entry);
-                        connection.waiting = Some(entry);
-                        low
-                    }
-                    None => None,
-                };
-                if let Some(low) = low {
-                    let limit = connection.context.settings.config.limits.disk_wait;
-                    if connection.low_disk_since.is_some_and(|since| since.elapsed() < limit) {
-                        let address = connection.context.peer.ip();
-                        if let Some(connection) = scheduler.low_disk.wait(address, connection) {
-                            start(&scheduler, connection);
-                        }
-                        continue;
-                    }
-                    (connection.waiting, connection.low_disk_since) = (None, None);
-                    connection.answer = Some(Err(low.refuse()));
-                }
-                start(&scheduler, connection);
-            }
-            tell_places(&scheduler.low_disk);
-            scheduler.looks_at_disks.store(false, Ordering::Release);
-        }
-    };
-    if let Err(error) = scheduler.sessions.spawn(job) {
-        tracing::error!(%error, "no thread to look at disks");
-        scheduler.looks_at_disks.store(false, Ordering::Release);
-    }
-}
-
-/// How often a waiting session is read from before others are checked.
-const READS: usize = 64;
-
-/// Reads from a client whose session waits for a permit, and decides whether it still wants the
-/// operation.
-fn read_waiting(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
-    if connection.presence.is_ended() {
-        return connection.say_and_close(421, ENDED);
-    }
-    let mut reads = 0;
-    let next = loop {
-        if reads == READS {
-            break Next::Permit;
-        }
-        reads += 1;
-        let mut buffer = Zeroizing::new([0; INPUT]);
-        match connection.control.receive(&mut *buffer) {
-            Ok(Received::Bytes(bytes)) => input(&mut connection, bytes),
-            Ok(Received::Nothing) => break Next::Permit,
-            Ok(Received::End) if connection.session.queued() > 0 => break Next::Permit,
-            Ok(Received::End) | Err(_) => break Next::Close,
-        }
-        if connection.session.is_aborted() {
-            (connection.waiting, connection.low_disk_since) = (None, None);
-            connection.answer = Some(Err(Failure::Aborted));
-            break Next::Again;
-        }
-        if connection.session.is_closed() {
-            (connection.waiting, connection.low_disk_since) = (None, None);
-            break Next::Again;
-        }
-    };
-    match next {
-        Next::Permit => {
-            let address = connection.context.peer.ip();
-            if let Some(connection) = queue_of(scheduler, &connection).wait_again(address, connection) {
-                start(scheduler, connection);
-            }
-        }
-        next => follow(scheduler, connection, next),
     }
 }
 
@@ -378,7 +262,7 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
 }
 
 /// Passes input to the session. Owned bytes may contain a password, which is not left in memory.
-fn input(connection: &mut Connection, mut bytes: Cow<'_, [u8]>) {
+pub(super) fn input(connection: &mut Connection, mut bytes: Cow<'_, [u8]>) {
     connection.session.input(&bytes);
     if let Cow::Owned(bytes) = &mut bytes {
         bytes.as_mut_slice().zeroize();
@@ -413,7 +297,7 @@ fn begin_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: En
         if entry.permit == Permits::Transfer {
             scheduler.look_at_load();
         }
-        if permits_for(scheduler, entry.permit).try_acquire(connection.context.peer.ip()) {
+        if scheduler.permits_for(entry.permit).try_acquire(connection.context.peer.ip()) {
             connection.told_place = None;
             perform_long(scheduler, connection, entry, waited);
             return None;
@@ -431,7 +315,7 @@ fn begin_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: En
 /// it `waited`.
 fn perform_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: Entry, waited: bool) {
     let start = |next| start(scheduler, next);
-    let permits = permits_for(scheduler, entry.permit);
+    let permits = scheduler.permits_for(entry.permit);
     let permit = HeldPermit::new(permits, connection.context.peer.ip(), &start);
     let data = entry.data;
     let answer = if let Some(refusal) = refusal(scheduler, connection) {
@@ -458,21 +342,6 @@ fn perform_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: 
     if !connection.session.has_channel() {
         connection.context.channel = None;
     }
-}
-
-fn permits_for(scheduler: &Scheduler, permit: Permits) -> &FairSemaphore<Box<Connection>> {
-    match permit {
-        Permits::Listing => &scheduler.listings,
-        Permits::Transfer | Permits::None => &scheduler.transfers,
-    }
-}
-
-/// The queue in which the session waits.
-fn queue_of<'a>(scheduler: &'a Scheduler, connection: &Connection) -> &'a FairSemaphore<Box<Connection>> {
-    if connection.low_disk_since.is_some() {
-        return &scheduler.low_disk;
-    }
-    permits_for(scheduler, connection.waiting.as_ref().map_or(Permits::Transfer, |entry| entry.permit))
 }
 
 /// Writes the replies, and returns the next event for which the session waits.

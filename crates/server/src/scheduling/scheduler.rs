@@ -11,6 +11,7 @@ use mio::Registry;
 use ropewalk_engine::Pool;
 
 use crate::host::Host;
+use crate::operations::Permits;
 use crate::scheduling::connection::Connection;
 use crate::scheduling::logins::Logins;
 use crate::scheduling::parking::Parking;
@@ -27,9 +28,7 @@ pub(crate) struct Scheduler {
     pub(crate) sessions: Pool,
     /// Permits for operations that move data or can take long for other reasons.
     pub(crate) transfers: FairSemaphore<Box<Connection>>,
-    /// The number of permits for transfers; there are a quarter as many for listings.
-    pub(crate) permits: u32,
-    /// Permits for listings.
+    /// Permits for listings, a quarter as many.
     pub(crate) listings: FairSemaphore<Box<Connection>>,
     /// Uploads that wait until their file system has more free space. There are no permits.
     pub(crate) low_disk: FairSemaphore<Box<Connection>>,
@@ -52,13 +51,27 @@ impl Scheduler {
             // Operations that have lost their permit may be as many as those that hold one.
             sessions: Pool::new("session", 2 * (active + listings) + QUICK),
             transfers: FairSemaphore::new(active),
-            permits: limits.active,
             listings: FairSemaphore::new(listings),
             low_disk: FairSemaphore::new(0),
             looks_at_disks: AtomicBool::new(false),
             logins: Logins::new(limits.password_checks as usize),
             host,
         })
+    }
+
+    pub(crate) fn permits_for(&self, permit: Permits) -> &FairSemaphore<Box<Connection>> {
+        match permit {
+            Permits::Listing => &self.listings,
+            Permits::Transfer | Permits::None => &self.transfers,
+        }
+    }
+
+    /// The queue in which a session waits.
+    pub(crate) fn queue_of(&self, connection: &Connection) -> &FairSemaphore<Box<Connection>> {
+        if connection.low_disk_since.is_some() {
+            return &self.low_disk;
+        }
+        self.permits_for(connection.waiting.as_ref().map_or(Permits::Transfer, |entry| entry.permit))
     }
 
     /// Ends a session, whatever it does. False if there is none with this number.

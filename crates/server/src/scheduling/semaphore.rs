@@ -102,6 +102,11 @@ impl<T> FairSemaphore<T> {
         admitted
     }
 
+    /// The number of permits.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// The numbers of permits that are held, and of those that wait.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
