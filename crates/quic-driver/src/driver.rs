@@ -9,9 +9,10 @@ use ropewalk_transport::ports::ports;
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 use ropewalk_udp::{Fragments, Queue, QueueListener, UdpSocket, Waker, first_free};
 
+use crate::congestion::Congestion;
 use crate::link::{Link, Queues, QuicConnection};
 use crate::port::{Channel, SharedPort};
-use crate::settings::{Congestion, Settings, canonical};
+use crate::settings::{Settings, canonical};
 use crate::tls::Tls;
 use crate::worker::{Listening, Worker};
 

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod congestion;
 mod driver;
 mod entry;
 mod failure;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{
     AckFrequencyConfig, ClientConfig, ConnectionId, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
     ServerConfig, TransportConfig, VarInt,
@@ -13,6 +12,7 @@ use quinn_proto::{
 use ropewalk_transport::{ChannelToken, Options};
 use ropewalk_udp::largest_payload;
 
+use crate::congestion::Congestion;
 use crate::observer::{Counters, Observed};
 use crate::tls::Tls;
 
@@ -38,33 +38,6 @@ pub(crate) struct Settings {
     /// The channel at a shared port to connect to.
     token: Option<ChannelToken>,
     tls: Tls,
-}
-
-/// The congestion controls of quinn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Congestion {
-    Bbr,
-    Cubic,
-    Reno,
-}
-
-impl Congestion {
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "bbr" => Some(Self::Bbr),
-            "cubic" => Some(Self::Cubic),
-            "reno" => Some(Self::Reno),
-            _ => None,
-        }
-    }
-
-    fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
-        match self {
-            Self::Bbr => Arc::new(BbrConfig::default()),
-            Self::Cubic => Arc::new(CubicConfig::default()),
-            Self::Reno => Arc::new(NewRenoConfig::default()),
-        }
-    }
 }
 
 impl Settings {

@@ -56,7 +56,8 @@ impl Congestion {
     }
 }
 
-/// An ACK that acknowledges packets for the first time.
+/// An ACK that acknowledges packets for the first time. [`Bbr::counting_bytes`] takes bytes in
+/// place of packets.
 #[derive(Clone, Copy, Debug)]
 pub struct AckEvent {
     pub now: Micros,

@@ -5,6 +5,8 @@
 //! at random. It tries a higher rate for one round trip in eight, and drains the queue of that in
 //! the next. Losses beyond [`LOSS_LIMIT`] mean that a queue overflows: the rate then stays below
 //! the measured one until the next trial.
+//!
+//! Events count packets, as UDT does, or bytes, as QUIC does ([`Bbr::counting_bytes`]).
 
 use crate::Micros;
 use crate::congestion::{AckEvent, Controller, LossEvent};
@@ -24,12 +26,15 @@ const WINDOW_GAIN: f64 = 2.0;
 /// that is full before its ACK would stop both.
 const ACK_DELAY: Micros = 15_000;
 const ACK_DELAY_LIBUDT: Micros = 50_000;
+/// QUIC acknowledges every few packets: an ACK waits only until the thread of its sender runs.
+const ACK_DELAY_QUIC: Micros = 5_000;
+/// In packets.
 const LEAST_WINDOW: f64 = 16.0;
 /// The share of lost packets in a round trip above which a queue overflows.
 const LOSS_LIMIT: f64 = 0.05;
-/// The least number of losses that says something about the share.
-const LEAST_LOSSES: u64 = 8;
-/// So many losses in a round trip do not end startup.
+/// The least number of lost packets that says something about the share.
+const LEAST_LOSSES: f64 = 8.0;
+/// So many lost packets in a round trip do not end startup.
 const STARTUP_LOSSES: f64 = 32.0;
 const BACKOFF: f64 = 0.85;
 /// The least round-trip time is measured again after this time, with few packets in flight.
@@ -51,22 +56,25 @@ enum Phase {
     ProbeRtt { until: Micros },
 }
 
+#[derive(Clone)]
 pub struct Bbr {
+    /// The size of a packet in the unit of the events.
+    packet: f64,
     least_round: Micros,
     ack_delay: Micros,
     round_start: Micros,
     phase: Phase,
-    /// The largest rate of each of the latest round trips, in packets per second.
+    /// The largest rate of each of the latest round trips, in units per second.
     rates: [f64; RATE_ROUNDS],
     round: usize,
-    /// The number of delivered packets at which the round trip ends.
+    /// The delivered units at which the round trip ends.
     round_end: u64,
     least_rtt: Micros,
     least_rtt_at: Micros,
     /// The rate that startup has reached, and for how many round trips.
     full_rate: f64,
     full_rounds: u32,
-    /// Packets sent before this round trip, and losses in it.
+    /// The units that were sent before this round trip, and those that were lost in it.
     round_sent: u64,
     lost: u64,
     /// A factor of the rate after an overflow.
@@ -76,9 +84,23 @@ pub struct Bbr {
 impl Bbr {
     /// `ropewalk` is whether the peer is a program of Ropewalk, which acknowledges often.
     pub fn new(ropewalk: bool) -> Self {
+        if ropewalk {
+            Self::with(1.0, LEAST_ROUND, ACK_DELAY)
+        } else {
+            Self::with(1.0, LEAST_ROUND_LIBUDT, ACK_DELAY_LIBUDT)
+        }
+    }
+
+    /// For QUIC, whose events count bytes. `packet` is the size of a packet.
+    pub fn counting_bytes(packet: u16) -> Self {
+        Self::with(packet.into(), LEAST_ROUND, ACK_DELAY_QUIC)
+    }
+
+    fn with(packet: f64, least_round: Micros, ack_delay: Micros) -> Self {
         Self {
-            least_round: if ropewalk { LEAST_ROUND } else { LEAST_ROUND_LIBUDT },
-            ack_delay: if ropewalk { ACK_DELAY } else { ACK_DELAY_LIBUDT },
+            packet,
+            least_round,
+            ack_delay,
             round_start: 0,
             phase: Phase::Startup,
             rates: [0.0; RATE_ROUNDS],
@@ -94,9 +116,31 @@ impl Bbr {
         }
     }
 
+    /// Packets have another size from now on, in bytes.
+    pub fn set_packet(&mut self, packet: u16) {
+        self.packet = packet.into();
+    }
+
+    /// The units in flight for a sender that the window alone holds to the rate, because it cannot
+    /// be given a pace. A window of the path's size drains the queue of a trial, so that no phase
+    /// needs a smaller one.
+    pub fn window_as_pace(&self) -> f64 {
+        if let Phase::ProbeRtt { .. } = self.phase {
+            return self.window();
+        }
+        let pace = self.rate() * self.gain().max(1.0) * self.bound;
+        let least = LEAST_WINDOW * self.packet;
+        pace * (self.least_rtt_or_none() + self.ack_delay) as f64 / 1e6 + least
+    }
+
+    fn least_rtt_or_none(&self) -> Micros {
+        if self.least_rtt == Micros::MAX { 0 } else { self.least_rtt }
+    }
+
     fn rate(&self) -> f64 {
         // The first ACKs are of few packets and would slow the start of a long path down.
         let least = if self.phase == Phase::Startup { INITIAL_RATE } else { 1.0 };
+        let least = least * self.packet;
         self.rates.iter().fold(least, |most, rate| most.max(*rate))
     }
 
@@ -109,10 +153,9 @@ impl Bbr {
         }
     }
 
-    /// The packets that fill the path without a queue.
-    fn path_packets(&self) -> f64 {
-        let rtt = if self.least_rtt == Micros::MAX { 0 } else { self.least_rtt };
-        self.rate() * rtt as f64 / 1e6
+    /// The units in flight that fill the path without a queue.
+    fn path_units(&self) -> f64 {
+        self.rate() * self.least_rtt_or_none() as f64 / 1e6
     }
 
     fn end_round(&mut self, ack: &AckEvent) {
@@ -121,7 +164,8 @@ impl Bbr {
         let sent = ack.sent.saturating_sub(self.round_sent);
         self.round_sent = ack.sent;
         let lost = std::mem::take(&mut self.lost);
-        let overflows = lost >= LEAST_LOSSES && lost as f64 > LOSS_LIMIT * sent.max(1) as f64;
+        let lost = lost as f64;
+        let overflows = lost >= LEAST_LOSSES * self.packet && lost > LOSS_LIMIT * sent.max(1) as f64;
         if overflows {
             self.bound = (self.bound * BACKOFF).max(0.5);
         }
@@ -142,7 +186,7 @@ impl Bbr {
     fn update_phase(&mut self, ack: &AckEvent) {
         let now = ack.now;
         match self.phase {
-            Phase::Drain if ack.in_flight as f64 <= self.path_packets().max(LEAST_WINDOW) => {
+            Phase::Drain if ack.in_flight as f64 <= self.path_units().max(LEAST_WINDOW * self.packet) => {
                 self.phase = Phase::Cycle { index: 2, since: now };
             }
             Phase::Cycle { index, since } if now >= since + self.least_rtt.max(self.least_round) => {
@@ -194,7 +238,7 @@ impl Controller for Bbr {
         self.lost += loss.lost;
         // Startup overruns the queue by as much again in each round trip that it goes on.
         if self.phase == Phase::Startup
-            && self.lost as f64 > (LOSS_LIMIT * self.path_packets()).max(STARTUP_LOSSES)
+            && self.lost as f64 > (LOSS_LIMIT * self.path_units()).max(STARTUP_LOSSES * self.packet)
         {
             self.phase = Phase::Drain;
         }
@@ -206,11 +250,12 @@ impl Controller for Bbr {
     }
 
     fn window(&self) -> f64 {
+        let least = LEAST_WINDOW * self.packet;
         if let Phase::ProbeRtt { .. } = self.phase {
-            return LEAST_WINDOW.max(self.path_packets() / 2.0);
+            return least.max(self.path_units() / 2.0);
         }
         let gain = if self.phase == Phase::Startup { STARTUP_GAIN } else { WINDOW_GAIN };
-        gain * self.path_packets() + self.rate() * self.ack_delay as f64 / 1e6 + LEAST_WINDOW
+        gain * self.path_units() + self.rate() * self.ack_delay as f64 / 1e6 + least
     }
 
     fn interval(&self) -> f64 {
