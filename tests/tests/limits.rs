@@ -247,3 +247,24 @@ fn limits_of_directions_hold_on_nodes_for_striped_transfers_of_any_mode() {
         fs::remove_file(scratch.path().join("root/there")).unwrap();
     }
 }
+
+#[test]
+fn bandwidth_of_a_copy_holds_over_every_driver() {
+    let scratch = Scratch::new().unwrap();
+    let (_program, address) = serve(scratch.path(), "[data]\ndrivers = ['tcp', 'udt', 'quic']\n");
+    let (source, back) = (scratch.path().join("source"), scratch.path().join("back"));
+    files::write_random(&source, 12_000_000, 3).unwrap();
+    let url = format!("ftp://ada:open%20sesame@{address}/there");
+    for stack in ["tcp", "udt", "quic"] {
+        for (from, to) in [(source.as_os_str(), url.as_ref()), (url.as_ref(), back.as_os_str())] {
+            let began = Instant::now();
+            cp(&["-p", "2", "--stack", stack, "--bandwidth", "8MB/s"], from, to).succeeded().unwrap();
+            let took = began.elapsed().as_secs_f64();
+            println!("{stack}: {:.0} bytes/s of 8000000", 12e6 / took);
+            assert!(took >= (12e6 - 0.4 * 8e6) / 8e6, "{stack}: 12 MB in {took} s");
+        }
+        files::ensure_same(&source, &back).unwrap();
+        fs::remove_file(&back).unwrap();
+        fs::remove_file(scratch.path().join("root/there")).unwrap();
+    }
+}
