@@ -49,7 +49,7 @@ const SERVER_WORDS: &[&[u8]] = &[
     b"OPTS PASV AllowDelayed=1;\r\n",
     b"OPTS RETR Parallelism=2,2,2;\r\n",
     b"OPTS RETR Checksum=CRC32C;\r\n",
-    b"OPTS RETR markers=1;PathInfo=1;\r\n",
+    b"OPTS RETR markers=1;PathInfo=1;Nodes=2;\r\n",
     b"OPTS RETR Congestion=bbr;\r\n",
     b"ABUF 5\r\n",
     b"SITE STREAMS 4\r\n",

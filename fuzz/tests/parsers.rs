@@ -47,6 +47,7 @@ const COMMAND_WORDS: &[&[u8]] = &[
     b"ESTO U ",
     b"Congestion=bbr;",
     b"PathInfo=1;",
+    b"Nodes=2;",
     b"CKSM ",
     b"SCKS ",
     b"MD5 ",

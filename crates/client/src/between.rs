@@ -35,6 +35,11 @@ impl Servers {
         self.source.control.rtt().max(self.destination.control.rtt())
     }
 
+    /// Better data nodes than those of the present channel have joined one of the servers.
+    pub(crate) fn nodes_joined(&self) -> bool {
+        self.source.control.nodes_joined || self.destination.control.nodes_joined
+    }
+
     /// The names of both, for messages.
     pub(crate) fn names(&self) -> String {
         format!("{} and {}", self.source.endpoint.name, self.destination.endpoint.name)

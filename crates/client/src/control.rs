@@ -81,6 +81,9 @@ pub(crate) struct Control {
     cancel: Cancel,
     /// The last reply to SITE STREAMS that the caller has not taken yet.
     granted: Option<u32>,
+    /// The server has reported that a data channel which is made now would be on better data nodes
+    /// than the present one.
+    pub nodes_joined: bool,
     /// The peer would use a file of another name.
     pub ascii_only: bool,
     /// Time spent blocked in [`Control::answer`].
@@ -150,6 +153,7 @@ impl Control {
             events: options.trace_control.then(|| events.clone()),
             cancel: cancel.clone(),
             granted: None,
+            nodes_joined: false,
             ascii_only: false,
             waited: Duration::ZERO,
         }
@@ -337,6 +341,10 @@ impl Control {
                     Event::Preliminary { reply, .. } => {
                         self.life.begins(Instant::now());
                         return Ok(Some(Answer::Preliminary(reply)));
+                    }
+                    Event::Marker { marker: Marker::Nodes(count), .. } => {
+                        tracing::debug!(peer = self.peer, count, "data nodes have joined");
+                        self.nodes_joined = true;
                     }
                     Event::Marker { marker, .. } => {
                         self.life.tells(Instant::now(), &marker);

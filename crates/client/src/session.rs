@@ -93,6 +93,8 @@ pub(crate) struct Session {
     /// Both ends have agreed that blocks may be sent again.
     pub(crate) resends: bool,
     pub wants_resend: bool,
+    /// The server knows how many data nodes a channel may have.
+    tells_nodes: bool,
     channel: Option<Channel>,
     /// The path that its data takes, if that is tuned.
     pub path_tuner: Option<Arc<PathTuner>>,
@@ -152,6 +154,7 @@ impl Session {
             wants_path: false,
             resends: false,
             wants_resend: false,
+            tells_nodes: false,
             channel: None,
             path_tuner: None,
             driver: None,

@@ -181,7 +181,8 @@ impl Peers for Pair {
     fn reusable(flow: &Flow<'_>) -> Option<u32> {
         let (mode, streams) = flow.peers.channel?;
         let once = flow.worker.ctx.options().data.delayed_passive;
-        (mode == Mode::ExtendedBlock && !once).then_some(streams)
+        let stays = !once && !flow.peers.servers.nodes_joined();
+        (mode == Mode::ExtendedBlock && stays).then_some(streams)
     }
 
     fn connect(flow: &mut Flow<'_>, relay: &Relay, (mode, streams): (Mode, u32)) -> Result<(), RemoteError> {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::accounts::{Accounts, ChannelPurse, OpenAccount};
 use crate::link::{Link, LinkError};
 use crate::message::{Greeting, Lease, Notice, Welcome, version};
+use crate::placement::{Placement, Suits};
 use crate::registry::{Membership, NodeId, Registry};
 use crate::token::JoinToken;
 
@@ -43,7 +44,9 @@ pub struct FrontEnd {
     listener: TcpListener,
     address: SocketAddr,
     token: JoinToken,
-    registry: Mutex<Registry>,
+    pub(crate) registry: Mutex<Registry>,
+    /// The number of nodes that have joined until now.
+    joins: AtomicU64,
     /// Connections of members that wait for a session.
     ready: Mutex<BTreeMap<NodeId, Ready>>,
     arrived: Condvar,
@@ -74,6 +77,7 @@ impl FrontEnd {
             listener,
             token,
             registry: Mutex::new(Registry::new(&version(program))),
+            joins: AtomicU64::new(0),
             ready: Mutex::default(),
             arrived: Condvar::new(),
             accounts: Accounts::default(),
@@ -126,12 +130,31 @@ impl FrontEnd {
         found.is_some()
     }
 
+    /// The number of nodes that have joined until now.
+    pub(crate) fn joins(&self) -> u64 {
+        self.joins.load(Ordering::Acquire)
+    }
+
     /// Lends the session a connection of each of up to `count` nodes with an address that `suits`,
     /// those with the most free capacity. `current` has the connections that the session holds now;
-    /// their nodes are kept if no others are better. The result is empty if no node is available.
+    /// their nodes are kept if no others are better. The channel is on no node if none is
+    /// available.
     pub fn choose(
         self: &Arc<Self>,
-        suits: impl Fn(IpAddr) -> bool,
+        suits: Suits,
+        count: usize,
+        current: Vec<Chosen>,
+    ) -> (Vec<Chosen>, Placement) {
+        // A node that joins from now on is news.
+        let joins = self.joins();
+        let chosen = self.choose_now(&*suits, count, current);
+        let nodes = chosen.iter().map(|chosen| chosen.id).collect();
+        (chosen, Placement::new(Arc::clone(self), suits, nodes, joins))
+    }
+
+    fn choose_now(
+        self: &Arc<Self>,
+        suits: &dyn Fn(IpAddr) -> bool,
         count: usize,
         mut current: Vec<Chosen>,
     ) -> Vec<Chosen> {
@@ -139,7 +162,7 @@ impl FrontEnd {
         // A chosen node may leave before it has given a connection.
         for _ in 0..4 {
             let own: Vec<NodeId> = current.iter().map(|chosen| chosen.id).collect();
-            let best = self.registry.lock().choose(&suits, &own, count, Instant::now());
+            let best = self.registry.lock().choose(suits, &own, count, Instant::now());
             let wanted = best.len();
             let mut chosen = Vec::new();
             for (id, address) in best {
@@ -249,6 +272,7 @@ impl FrontEnd {
             let joined = self.registry.lock().join(announcement.clone(), peer, Instant::now());
             joined.inspect(|id| {
                 ready.insert(*id, Ready { number, links: VecDeque::new() });
+                self.joins.fetch_add(1, Ordering::Release);
             })
         };
         let id = match joined {

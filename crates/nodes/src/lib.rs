@@ -16,6 +16,7 @@ mod link;
 mod member;
 mod membership;
 mod message;
+mod placement;
 mod registry;
 mod token;
 mod wake;
@@ -29,5 +30,6 @@ pub use message::{
     ChannelOrder, FileOrder, GsiOrder, MarkOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report,
     SendOrder, Sum, Transferred,
 };
-pub use registry::{Announcement, JoinError, LEASE, Membership, NodeId, RENEWAL, Registry};
+pub use placement::{Placement, Suits};
+pub use registry::{Announcement, JoinError, LEASE, Membership, NodeId, Proposal, RENEWAL, Registry};
 pub use token::{JoinToken, TokenError};

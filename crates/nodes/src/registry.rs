@@ -3,8 +3,12 @@
 //! A node is a member from [`Registry::join`] until it leaves or misses its renewals. A name
 //! belongs to one member at a time. [`Registry::choose`] gives a data channel to the nodes whose
 //! capacity, divided by the number of their channels including the new one, is the largest; the
-//! channels that a node has for other front ends count as well. A node
-//! that drains keeps its channels and gets no new ones.
+//! channels that a node has for other front ends count as well. A node that drains keeps its
+//! channels and gets no new ones.
+//!
+//! A channel stays on its nodes. When a node has joined, [`Registry::propose`] says for which
+//! channels a new one in their place would be better. Proposals count as if they were carried out,
+//! so that no more channels are replaced than the new node is to have.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -26,6 +30,9 @@ const LONGEST_NAME: usize = 64;
 const MOST_ADDRESSES: usize = 64;
 /// The longest version that a refusal repeats, in characters.
 const LONGEST_VERSION: usize = 64;
+/// A channel is to be replaced if another node has at least this many hundredths of the free
+/// capacity of the present one: new connections have to grow.
+const GAIN: u64 = 125;
 
 /// The number of a membership. A node that joins again gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +48,17 @@ pub struct Announcement {
     pub addresses: Vec<IpAddr>,
     /// The rate of its network, in bytes per second.
     pub capacity: u64,
+}
+
+/// A channel that is to be replaced, because a new one would be on better nodes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// The nodes that it would leave.
+    from: Vec<NodeId>,
+    /// The nodes that it would go to, besides those that it would keep.
+    to: Vec<NodeId>,
+    /// The number of nodes that it would have.
+    pub count: usize,
 }
 
 /// A member, as an administrator sees it.
@@ -102,6 +120,23 @@ struct Entry {
     draining: bool,
     channels: u32,
     elsewhere: u32,
+    /// Channels that are proposed to come here, or to leave.
+    coming: u32,
+    leaving: u32,
+}
+
+impl Entry {
+    /// The capacity that a channel has here beside `others`.
+    fn free(&self, others: u64) -> u64 {
+        self.announcement.capacity / (others + 1)
+    }
+
+    /// The channels when all proposals have been carried out, without one that has been here
+    /// (`own`) until now.
+    fn expected(&self, own: bool) -> u64 {
+        let now = u64::from(self.channels) + u64::from(self.elsewhere) + u64::from(self.coming);
+        now.saturating_sub(u64::from(self.leaving) + u64::from(own))
+    }
 }
 
 /// The members.
@@ -142,8 +177,16 @@ impl Registry {
         }
         self.last += 1;
         let id = NodeId(self.last);
-        let entry =
-            Entry { announcement: node, peer, renewed: now, draining: false, channels: 0, elsewhere: 0 };
+        let entry = Entry {
+            announcement: node,
+            peer,
+            renewed: now,
+            draining: false,
+            channels: 0,
+            elsewhere: 0,
+            coming: 0,
+            leaving: 0,
+        };
         self.entries.insert(id, entry);
         Ok(id)
     }
@@ -209,12 +252,64 @@ impl Registry {
                 let address = entry.announcement.addresses.iter().copied().find(|ip| suits(*ip))?;
                 let own = u32::from(current.contains(id));
                 let others = u64::from(entry.channels.saturating_sub(own)) + u64::from(entry.elsewhere);
-                let free = entry.announcement.capacity / (others + 1);
-                Some((Reverse((free, own)), *id, address))
+                Some((Reverse((entry.free(others), own)), *id, address))
             })
             .collect();
         free.sort_unstable();
         free.into_iter().take(count).map(|(_, id, address)| (id, address)).collect()
+    }
+
+    /// A channel over the nodes `current` might be over up to `count` nodes that have an address
+    /// that `suits`. Returns a proposal if these would be more nodes, or nodes with clearly more
+    /// free capacity, and counts it until [`Self::withdraw`].
+    pub fn propose(
+        &mut self,
+        suits: impl Fn(IpAddr) -> bool,
+        current: &[NodeId],
+        count: usize,
+        now: Instant,
+    ) -> Option<Proposal> {
+        self.expire(now);
+        let free = |id: &NodeId, entry: &Entry| entry.free(entry.expected(current.contains(id)));
+        let can = |entry: &Entry| !entry.draining && entry.announcement.addresses.iter().any(|ip| suits(*ip));
+        let mut best: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| can(entry))
+            .map(|(id, entry)| (Reverse((free(id, entry), current.contains(id))), *id))
+            .collect();
+        best.sort_unstable();
+        best.truncate(count.max(current.len()));
+        let to: Vec<NodeId> = best.iter().map(|(_, id)| *id).filter(|id| !current.contains(id)).collect();
+        let from: Vec<NodeId> =
+            current.iter().copied().filter(|own| best.iter().all(|(_, id)| id != own)).collect();
+        let weakest = |ids: &[NodeId]| {
+            let entries = ids.iter().filter_map(|id| self.entries.get_key_value(id));
+            entries.map(|(id, entry)| if entry.draining { 0 } else { free(id, entry) }).min()
+        };
+        // A node that is gone has nothing to offer.
+        let (before, after) = (weakest(&from).unwrap_or(0), weakest(&to)?);
+        let gains = u128::from(after) * 100 >= u128::from(before) * u128::from(GAIN);
+        if best.len() <= current.len() && !gains {
+            return None;
+        }
+        for id in &from {
+            self.entries.entry(*id).and_modify(|entry| entry.leaving += 1);
+        }
+        for id in &to {
+            self.entries.entry(*id).and_modify(|entry| entry.coming += 1);
+        }
+        Some(Proposal { from, to, count: best.len() })
+    }
+
+    /// Counts a proposal no more: the channel has ended.
+    pub fn withdraw(&mut self, proposal: &Proposal) {
+        for id in &proposal.from {
+            self.entries.entry(*id).and_modify(|entry| entry.leaving = entry.leaving.saturating_sub(1));
+        }
+        for id in &proposal.to {
+            self.entries.entry(*id).and_modify(|entry| entry.coming = entry.coming.saturating_sub(1));
+        }
     }
 
     /// Records that a session has taken a connection of the node.
@@ -404,6 +499,81 @@ mod tests {
         assert_eq!(chosen(&mut registry, 2), [ids[1], ids[2]]);
         registry.drain(ids[1]);
         assert_eq!(chosen(&mut registry, 9), [ids[2], ids[0]]);
+    }
+
+    /// The number of channels on each node after proposals to all of them have been carried out.
+    fn spread(registry: &mut Registry, channels: &mut [NodeId], now: Instant) -> Vec<usize> {
+        let proposed: Vec<_> =
+            channels.iter().map(|own| registry.propose(|_| true, &[*own], 1, now)).collect();
+        for (own, proposal) in channels.iter_mut().zip(&proposed) {
+            let Some(proposal) = proposal else { continue };
+            assert_eq!((&*proposal.from, proposal.count), (&[*own][..], 1));
+            registry.channel_closed(*own);
+            registry.withdraw(proposal);
+            *own = registry.choose(|_| true, &[], 1, now)[0].0;
+            registry.channel_opened(*own);
+        }
+        let ids: Vec<NodeId> = registry.entries.keys().copied().collect();
+        ids.iter().map(|id| channels.iter().filter(|own| *own == id).count()).collect()
+    }
+
+    #[test]
+    fn node_that_joins_gets_its_share_of_channels_and_no_channel_moves_twice() {
+        let (mut registry, now) = (Registry::new("1"), Instant::now());
+        let a = registry.join(node("a", 10_000), peer(), now).unwrap();
+        let mut channels = [a; 8];
+        (0..8).for_each(|_| registry.channel_opened(a));
+        assert_eq!(spread(&mut registry, &mut channels, now), [8]);
+        registry.join(node("b", 10_000), peer(), now).unwrap();
+        assert_eq!(spread(&mut registry, &mut channels, now), [4, 4]);
+        assert_eq!(spread(&mut registry, &mut channels, now), [4, 4]);
+        registry.join(node("c", 30_000), peer(), now).unwrap();
+        assert_eq!(spread(&mut registry, &mut channels, now), [2, 1, 5]);
+        assert_eq!(spread(&mut registry, &mut channels, now), [2, 1, 5]);
+    }
+
+    #[test]
+    fn proposal_needs_a_clear_gain_a_suitable_address_and_a_node_that_takes_channels() {
+        let (mut registry, now) = (Registry::new("1"), Instant::now());
+        let a = registry.join(node("a", 100), peer(), now).unwrap();
+        registry.channel_opened(a);
+        // One channel has a node for itself already.
+        let b = registry.join(node("b", 124), peer(), now).unwrap();
+        assert_eq!(registry.propose(|_| true, &[a], 1, now), None);
+        let c = registry.join(node("c", 125), peer(), now).unwrap();
+        assert_eq!(registry.propose(|ip| ip.is_ipv6(), &[a], 1, now), None);
+        let moves = registry.propose(|_| true, &[a], 1, now).unwrap();
+        assert_eq!(moves, Proposal { from: vec![a], to: vec![c], count: 1 });
+        // It counts until it is withdrawn.
+        let other = registry.propose(|_| true, &[], 1, now).unwrap();
+        assert_eq!(other.to, [b]);
+        registry.withdraw(&other);
+        registry.withdraw(&moves);
+        registry.drain(c);
+        assert_eq!(registry.propose(|_| true, &[a], 1, now), None);
+        // A node that drains is left, and so is one that is gone.
+        registry.drain(a);
+        let leaves = registry.propose(|_| true, &[a], 1, now).unwrap();
+        assert_eq!((&leaves.from[..], &leaves.to[..]), (&[a][..], &[b][..]));
+        registry.withdraw(&leaves);
+        registry.leave(a);
+        assert_eq!(registry.propose(|_| true, &[a], 1, now).unwrap().to, [b]);
+    }
+
+    #[test]
+    fn striped_channel_is_proposed_more_nodes_and_one_of_this_process_its_first() {
+        let (mut registry, now) = (Registry::new("1"), Instant::now());
+        assert_eq!(registry.propose(|_| true, &[], 1, now), None);
+        let a = registry.join(node("a", 10), peer(), now).unwrap();
+        assert_eq!(registry.propose(|_| true, &[], 1, now).unwrap().to, [a]);
+        registry.channel_opened(a);
+        assert_eq!(registry.propose(|_| true, &[a], 8, now), None);
+        let b = registry.join(node("b", 1), peer(), now).unwrap();
+        let more = registry.propose(|_| true, &[a], 8, now).unwrap();
+        assert_eq!(more, Proposal { from: Vec::new(), to: vec![b], count: 2 });
+        // It has as many as it may have.
+        registry.join(node("c", 1), peer(), now).unwrap();
+        assert_eq!(registry.propose(|_| true, &[a, b], 2, now), None);
     }
 
     #[test]

@@ -70,6 +70,9 @@ const QUIC_PORT: (&str, &str) = ("QuicPort", "SITE ONEPORT");
 /// Offered after log-in if the site enables it ([`Offer::profiling`]).
 const PROFILE: (&str, &str) = ("Profile", "SITE PROFILE");
 
+/// Offered by front ends of data nodes ([`Offer::nodes`]).
+const NODES: (&str, &str) = ("Nodes", "OPTS");
+
 /// Offered if the server has a list of drivers ([`Offer::drivers`]), with the list as its value.
 const DRIVERS: (&str, &str) = ("Drivers", "SITE SETNETSTACK");
 
@@ -103,6 +106,8 @@ pub struct Offer<'a> {
     pub profiling: bool,
     /// An upload can replace an existing file when it is complete.
     pub replaces: bool,
+    /// The server has data nodes, which may join while data moves.
+    pub nodes: bool,
     /// The drivers that a stack of SITE SETNETSTACK can have.
     pub drivers: &'a [String],
 }
@@ -150,6 +155,7 @@ pub fn reply(offer: Offer<'_>, allowed: impl Fn(&str) -> bool) -> Reply {
         .chain(offer.one_port.then_some(&ONE_PORT))
         .chain(offer.quic_port.then_some(&QUIC_PORT))
         .chain(profile)
+        .chain(offer.nodes.then_some(&NODES))
         .filter(|(_, verb)| possible(verb))
         .map(|(name, _)| *name);
     let (drivers, verb) = DRIVERS;
@@ -226,6 +232,8 @@ pub struct Features {
     pub quic_port: bool,
     /// Ropewalk extension: `SITE PROFILE`, see [`crate::profiling`].
     pub profile: bool,
+    /// Ropewalk extension: `OPTS RETR Nodes=`.
+    pub nodes: bool,
     /// Ropewalk extension: the drivers that a stack of SITE SETNETSTACK can have, in lower case.
     /// Empty if the server does not list them.
     pub drivers: Vec<String>,
@@ -284,6 +292,7 @@ impl Features {
             "ONEPORT" => self.one_port = true,
             "QUICPORT" => self.quic_port = true,
             "PROFILE" => self.profile = true,
+            "NODES" => self.nodes = true,
             _ => {}
         }
     }
@@ -329,6 +338,7 @@ mod tests {
             tokens: false,
             profiling: false,
             replaces: true,
+            nodes: false,
             drivers: &[],
         };
         let before = reply(offer(false), |_| true).to_bytes();
@@ -372,6 +382,7 @@ mod tests {
             tokens: true,
             profiling: true,
             replaces: true,
+            nodes: true,
             drivers: &drivers,
         };
         let features = of(&reply(offer, |_| true));
@@ -406,6 +417,7 @@ mod tests {
             one_port: true,
             quic_port: true,
             profile: true,
+            nodes: true,
             drivers: drivers.to_vec(),
         };
         assert_eq!(features, all);
@@ -420,8 +432,12 @@ mod tests {
         assert!(!of(&reply(offer, |verb| verb != "SITE DATAKEY")).data_keys);
         assert!(!of(&reply(Offer { hop_logins: false, ..offer }, |_| true)).hop_login);
         assert!(!of(&reply(offer, |verb| verb != "SITE HOPLOGIN")).hop_login);
+        assert!(!of(&reply(Offer { nodes: false, ..offer }, |_| true)).nodes);
+        assert!(!of(&reply(offer, |verb| verb != "OPTS")).nodes);
         assert!(
-            reply(offer, |_| true).to_bytes().contains_str("Profile;Drivers=tcp,gsi,rate;Congestion;Tokens;")
+            reply(offer, |_| true)
+                .to_bytes()
+                .contains_str("Profile;Nodes;Drivers=tcp,gsi,rate;Congestion;Tokens;")
         );
         assert_eq!(of(&reply(offer, |verb| verb != "SITE SETNETSTACK")).drivers, [""; 0]);
     }

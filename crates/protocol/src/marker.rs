@@ -26,6 +26,9 @@ pub enum Marker {
     /// until now, summed over the streams. On the wire in whole microseconds:
     /// `115 Storage wait=2500000`.
     Storage(Duration),
+    /// 115: data nodes have joined, and a data channel that is made now is over this number of
+    /// nodes and better than the present one. On the wire: `115 Nodes count=2`.
+    Nodes(u32),
 }
 
 /// 112: progress of one stripe in this transfer.
@@ -84,6 +87,7 @@ impl Marker {
             }
             Self::Path(marker) => path::to_reply(marker),
             Self::Storage(wait) => Reply::new(path::CODE, format!("Storage wait={}", wait.as_micros())),
+            Self::Nodes(count) => Reply::new(path::CODE, format!("Nodes count={count}")),
         }
     }
 
@@ -101,10 +105,16 @@ impl Marker {
             }
             112 => Some(parse_perf(reply).map(Self::Perf)),
             113 => Some(parse_status(reply).map(Self::Status)),
-            path::CODE => Some(match after(reply.text(), b"Storage ") {
-                Some(text) => path::micros(text, "wait").map(Self::Storage),
-                None => path::parse(after(reply.text(), b"Path ")?).map(Self::Path),
-            }),
+            path::CODE => {
+                let text = |name: &[u8]| after(reply.text(), name);
+                if let Some(text) = text(b"Storage ") {
+                    return Some(path::micros(text, "wait").map(Self::Storage));
+                }
+                if let Some(text) = text(b"Nodes ") {
+                    return Some(path::small(text, "count").map(Self::Nodes));
+                }
+                Some(path::parse(text(b"Path ")?).map(Self::Path))
+            }
             _ => None,
         }
     }

@@ -56,6 +56,10 @@ pub struct RetrOptions {
     /// Ropewalk extension: `Resend=1;`. In MODE E the server may send the last blocks of slow
     /// streams again on others.
     pub resend: Option<bool>,
+    /// Ropewalk extension: `Nodes=N;`. In MODE E the server then reports by a 115 marker that a
+    /// data channel over up to `N` data nodes which is made now would be better than the present
+    /// one, because nodes have joined. 0: it reports nothing.
+    pub nodes: Option<u32>,
 }
 
 /// The value of `StripeLayout`.
@@ -161,6 +165,9 @@ impl RetrOptions {
         if let Some(on) = self.resend {
             text.push_str(&format!("Resend={};", u8::from(on)));
         }
+        if let Some(most) = self.nodes {
+            text.push_str(&format!("Nodes={most};"));
+        }
         text
     }
 }
@@ -219,6 +226,7 @@ fn retrieve(text: &[u8]) -> Option<RetrOptions> {
             b"congestion" => options.congestion = Some(Some(CongestionName::parse(value).ok()?)),
             b"resend" => options.resend = Some(number(value)? != 0),
             b"pathinfo" => options.path_info = Some(number(value)? != 0),
+            b"nodes" => options.nodes = Some(number32(value)?),
             _ => return None,
         }
     }
@@ -314,8 +322,12 @@ mod tests {
         for (line, on) in [("OPTS RETR PathInfo=1;", true), ("OPTS RETR pathinfo=0;", false)] {
             assert_eq!(parse(line), retr(RetrOptions { path_info: Some(on), ..RetrOptions::default() }));
         }
+        for (line, most) in [("OPTS RETR Nodes=64;", 64), ("OPTS RETR nodes=0;", 0)] {
+            assert_eq!(parse(line), retr(RetrOptions { nodes: Some(most), ..RetrOptions::default() }));
+        }
         for arguments in [
             "RETR",
+            "RETR Nodes=all;",
             "RETR Congestion=;",
             "RETR Congestion=a b;",
             "RETR Congestion=a_name_that_is_too_long;",

@@ -88,11 +88,21 @@ fn any_options() -> impl Strategy<Value = Options> {
         prop::option::of(any::<u32>()),
         prop::option::of(checksum),
         prop::option::of(congestion),
-        any::<(Option<bool>, Option<bool>)>(),
+        any::<(Option<bool>, Option<bool>, Option<u32>)>(),
     )
         .prop_map(|(layout, block_size, parallelism, markers, checksum, congestion, switches)| {
-            let (path_info, resend) = switches;
-            RetrOptions { layout, block_size, parallelism, markers, checksum, congestion, path_info, resend }
+            let (path_info, resend, nodes) = switches;
+            RetrOptions {
+                layout,
+                block_size,
+                parallelism,
+                markers,
+                checksum,
+                congestion,
+                path_info,
+                resend,
+                nodes,
+            }
         })
         .prop_filter("empty", |options| *options != RetrOptions::default());
     let recursion = (any::<Option<bool>>(), any::<Option<bool>>())

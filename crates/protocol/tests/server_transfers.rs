@@ -156,6 +156,32 @@ fn storage_markers_are_sent_in_both_directions_when_requested() {
 }
 
 #[test]
+fn nodes_that_join_are_reported_in_extended_mode_after_the_preliminary_reply() {
+    let mut host = Host::logged_in();
+    let mut told = |lines: &[&str], transfer: &str| {
+        for line in lines {
+            host.run(line);
+        }
+        host.run("PASV");
+        let most = started(&mut host, transfer).nodes;
+        host.session.event(Event::Nodes(2));
+        assert_eq!(host.poll(), "");
+        host.session.event(Event::Begun { reused: false });
+        host.poll();
+        host.session.event(Event::Nodes(2));
+        let told = host.poll();
+        end(&mut host);
+        (most, told)
+    };
+    let marker = || "115 Nodes count=2".to_owned();
+    assert_eq!(told(&["MODE E"], "RETR f"), (0, String::new()));
+    assert_eq!(told(&["OPTS RETR Nodes=8;"], "RETR f"), (8, marker()));
+    assert_eq!(told(&[], "STOR f"), (8, marker()));
+    assert_eq!(told(&["MODE S"], "STOR f"), (0, String::new()));
+    assert_eq!(told(&["MODE E", "OPTS RETR Nodes=0;"], "STOR f"), (0, String::new()));
+}
+
+#[test]
 fn retrieve_in_stream_mode_uses_channel_up() {
     let mut host = Host::logged_in();
     host.run("TYPE I");
@@ -183,6 +209,7 @@ fn retrieve_in_stream_mode_uses_channel_up() {
             path_info: false,
             resend: false,
             storage_info: false,
+            nodes: 0,
             replaces: false,
             congestion: None,
             delayed: None,

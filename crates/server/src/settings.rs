@@ -162,6 +162,7 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
         max_queue: config.limits.queue,
         max_streams: config.data.max_streams,
         replaces: config.files.part_files,
+        nodes: config.nodes.is_some(),
         congestion: config.data.congestion_choices.iter().filter_map(|name| name.parse().ok()).collect(),
         // Without certificates, a stack with `gsi` is refused.
         drivers: drivers.iter().filter(|name| config.gsi.is_some() || *name != "gsi").cloned().collect(),

@@ -77,6 +77,7 @@ impl Reported {
             }
             // The state of a path says nothing about progress.
             Marker::Range(_) | Marker::Perf(_) | Marker::Path(_) | Marker::Storage(_) => false,
+            Marker::Nodes(_) => false,
         }
     }
 }

@@ -72,6 +72,9 @@ impl Session {
         if self.can.resend && self.wants_resend != self.resends && mode == Mode::ExtendedBlock {
             options.resend = Some(self.wants_resend);
         }
+        if self.can.nodes && !self.tells_nodes && mode == Mode::ExtendedBlock {
+            options.nodes = Some(self.most_nodes());
+        }
         let congestion = self.wanted_congestion.filter(|_| self.can.congestion);
         if congestion != self.congestion {
             // A separate command: a server that does not permit it must not refuse the other
@@ -96,6 +99,7 @@ impl Session {
                     self.parallelism = options.parallelism.or(self.parallelism);
                     self.tells_layout |= options.layout.is_some();
                     self.tells_path |= options.path_info == Some(true);
+                    self.tells_nodes |= options.nodes.is_some();
                     self.resends = options.resend.unwrap_or(self.resends);
                     if options.checksum.is_some() {
                         self.inline = inline;
@@ -120,9 +124,10 @@ impl Session {
     }
 
     /// The number of streams of the channel, if it is one of MODE E that moves data in this
-    /// direction and no other driver is wanted.
+    /// direction, no other driver is wanted and no better data nodes have joined.
     pub(crate) fn reusable(&self, sending: bool) -> Option<u32> {
-        let channel = self.channel.as_ref().filter(|_| !self.must_change_driver())?;
+        let stays = !self.must_change_driver() && !self.control.nodes_joined;
+        let channel = self.channel.as_ref().filter(|_| stays)?;
         (channel.mode == Mode::ExtendedBlock && channel.sending == sending).then_some(channel.streams)
     }
 
@@ -143,6 +148,12 @@ impl Session {
         self.channel = None;
     }
 
+    /// Ends the channel, so that a new one is made.
+    pub(crate) fn end_channel(&mut self) {
+        self.channel = None;
+        self.control.nodes_joined = false;
+    }
+
     /// A channel for receiving from this server. In MODE S the server is passive; in MODE E we
     /// listen, unless the server can be passive while it sends.
     pub(crate) fn receiving(
@@ -151,7 +162,7 @@ impl Session {
         streams: u32,
         inline: Option<Algorithm>,
     ) -> Result<(), RemoteError> {
-        self.channel = None;
+        self.end_channel();
         self.trust_each_other()?;
         self.change_driver()?;
         let extended = mode == Mode::ExtendedBlock;
@@ -195,7 +206,7 @@ impl Session {
         streams: u32,
         inline: Option<Algorithm>,
     ) -> Result<(), RemoteError> {
-        self.channel = None;
+        self.end_channel();
         self.trust_each_other()?;
         self.change_driver()?;
         if mode == Mode::ExtendedBlock {

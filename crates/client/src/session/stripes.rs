@@ -21,6 +21,15 @@ impl Session {
         wanted && mode == Mode::ExtendedBlock && self.can.striped
     }
 
+    /// The most data nodes of the server that a channel in MODE E is to have.
+    pub(super) fn most_nodes(&self) -> u32 {
+        match self.setup.options.data.stripes.filter(|_| self.may_stripe(Mode::ExtendedBlock)) {
+            Some(Auto::Set(count)) => count.clamp(1, MOST_SENDERS),
+            Some(Auto::Auto) => MOST_SENDERS,
+            None => 1,
+        }
+    }
+
     /// The addresses at which the server listens for a sender: more than one if it is striped.
     pub(crate) fn passive_addresses(
         &mut self,

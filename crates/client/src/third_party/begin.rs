@@ -37,8 +37,8 @@ impl<'w> Flow<'w> {
         }
         agree(&mut self.peers.servers.source, &mut self.peers.servers.destination)?;
         let inline = check.inline();
-        self.peers.servers.destination.drop_channel();
-        self.peers.servers.source.drop_channel();
+        self.peers.servers.destination.end_channel();
+        self.peers.servers.source.end_channel();
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
         self.peers.servers.source.wants_path = self.participant.is_some() && streams > 1;
         self.peers.servers.source.wants_resend = self.peers.servers.destination.can.resend;

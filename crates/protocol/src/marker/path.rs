@@ -81,7 +81,6 @@ pub(super) fn to_reply(marker: &PathMarker) -> Reply {
 pub(super) fn parse(text: &[u8]) -> Result<PathMarker, MarkerError> {
     let number = |field| number(text, field);
     let micros = |field| micros(text, field);
-    let streams = number("streams")?;
     let limited = required(text, "limited")?;
     let limit =
         LimitedBy::ALL.into_iter().find(|limit| limit.name().as_bytes() == limited.to_ascii_lowercase());
@@ -91,11 +90,7 @@ pub(super) fn parse(text: &[u8]) -> Result<PathMarker, MarkerError> {
         retransmitted: number("retrans")?,
         sent: number("sent")?,
         congestion_window: number("cwnd")?,
-        streams: u32::try_from(streams).map_err(|_| MarkerError::NotANumber {
-            code: CODE,
-            field: "streams",
-            value: streams.to_string().into(),
-        })?,
+        streams: small(text, "streams")?,
         limited: limit.ok_or_else(|| MarkerError::UnknownLimit(limited.into()))?,
     })
 }
@@ -111,6 +106,13 @@ fn required<'a>(text: &'a [u8], field: &'static str) -> Result<&'a BStr, MarkerE
 
 fn number(text: &[u8], field: &'static str) -> Result<u64, MarkerError> {
     required(text, field).and_then(|value| super::number(CODE, field, value))
+}
+
+/// Parses a number of streams or hosts.
+pub(super) fn small(text: &[u8], field: &'static str) -> Result<u32, MarkerError> {
+    let value = number(text, field)?;
+    let wrong = |_| MarkerError::NotANumber { code: CODE, field, value: value.to_string().into() };
+    u32::try_from(value).map_err(wrong)
 }
 
 /// Parses a time in whole microseconds.
@@ -177,6 +179,14 @@ mod tests {
         assert_eq!(read("storage new=1 WAIT=2500000"), Ok(marker));
         assert_eq!(read("Storage w=1"), Err(MarkerError::Missing { code: 115, field: "wait" }));
         assert!(matches!(read("Storage wait=-1"), Err(MarkerError::NotANumber { .. })));
+    }
+
+    #[test]
+    fn nodes_marker_round_trips_and_needs_a_number() {
+        assert_eq!(Marker::Nodes(2).to_reply(), Reply::new(115, "Nodes count=2"));
+        assert_eq!(read("nodes new=1 COUNT=2"), Ok(Marker::Nodes(2)));
+        assert_eq!(read("Nodes c=1"), Err(MarkerError::Missing { code: 115, field: "count" }));
+        assert!(matches!(read("Nodes count=4294967296"), Err(MarkerError::NotANumber { .. })));
     }
 
     proptest! {

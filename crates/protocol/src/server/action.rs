@@ -241,6 +241,9 @@ pub struct Transfer {
     pub resend: bool,
     /// Report [`Event::Storage`] with each [`Event::Perf`].
     pub storage_info: bool,
+    /// Report [`Event::Nodes`] when a channel over up to this number of data nodes that is made now
+    /// would be better than the present one. 0: never.
+    pub nodes: u32,
     /// The congestion control algorithm for further connections, as in [`ChannelOptions`].
     pub congestion: Option<CongestionName>,
     /// Delayed passive: create this channel, and report its addresses with [`Event::Listening`]
@@ -452,6 +455,9 @@ pub enum Event {
     /// The time for which the streams of the transfer have waited for storage until now, summed
     /// over the streams. It is sent as a 115 marker if [`Transfer::storage_info`] is set.
     Storage(Duration),
+    /// Data nodes have joined, and a channel that is made now has this number of nodes and is
+    /// better than the present one. It is sent as a 115 marker if [`Transfer::nodes`] is set.
+    Nodes(u32),
     /// A 113 marker is due. `timestamp` is in tenths of a second since 1970.
     Checksummed { timestamp: u64, bytes: u64 },
     /// A chunk of the listing of [`Operation::ListHere`].

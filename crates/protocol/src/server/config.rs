@@ -45,6 +45,9 @@ pub struct SessionConfig {
     pub required: RequiredProtection,
     /// Whether an upload can replace an existing file (Ropewalk extension, `OPTS STOR Replace=1;`).
     pub replaces: bool,
+    /// Whether the server has data nodes, and reports that some have joined (Ropewalk extension,
+    /// `OPTS RETR Nodes=`).
+    pub nodes: bool,
     /// Whether `?scitag.flow=147` at the end of a path is a SciTag and not part of the name.
     pub flow_in_paths: bool,
     /// Whether SITE PROFILE is enabled (Ropewalk extension, [`crate::profiling`]).
@@ -110,6 +113,7 @@ impl Default for SessionConfig {
             tls: false,
             required: RequiredProtection::None,
             replaces: true,
+            nodes: false,
             flow_in_paths: false,
             profiling: false,
             one_port: false,

@@ -160,6 +160,7 @@ impl Session {
         };
         let storage_info = options.path_info && self.state.mode == Mode::ExtendedBlock && perf_interval > 0;
         let path_info = storage_info && !store;
+        let nodes = if self.state.mode == Mode::ExtendedBlock { options.nodes } else { 0 };
         let (listen, delayed) = delayed.unzip();
         let pending = DataPending {
             path: path.clone(),
@@ -170,6 +171,7 @@ impl Session {
             receives: store,
             path_info,
             storage_info,
+            nodes: nodes > 0,
             checksum: options.checksum,
             begun: false,
             queued: false,
@@ -198,6 +200,7 @@ impl Session {
             path_info,
             resend: options.resend,
             storage_info,
+            nodes,
             congestion: options.congestion,
             delayed: listen,
         };

@@ -268,6 +268,7 @@ impl Session {
                     // A session through ssh has no control port.
                     one_port: self.config.one_port && !self.state.within_ssh,
                     quic_port: self.config.quic_port && !self.state.within_ssh,
+                    nodes: self.config.nodes,
                     tokens: self.config.tokens,
                     profiling: self.config.profiling,
                     replaces: self.config.replaces,
@@ -486,6 +487,7 @@ impl Session {
         options.congestion = wanted.congestion.unwrap_or(options.congestion);
         options.resend = wanted.resend.unwrap_or(options.resend);
         options.path_info = wanted.path_info.unwrap_or(options.path_info);
+        options.nodes = wanted.nodes.unwrap_or(options.nodes);
         reply(200, OPTIONS_SET)
     }
 }

@@ -124,6 +124,8 @@ pub(super) struct DataPending {
     pub(super) path_info: bool,
     /// The client wants 115 markers about storage.
     pub(super) storage_info: bool,
+    /// The client wants 115 markers about data nodes.
+    pub(super) nodes: bool,
     /// The client wants this checksum, computed during the transfer.
     pub(super) checksum: Option<ChecksumAlgorithm>,
     pub(super) begun: bool,
@@ -143,6 +145,7 @@ impl DataPending {
             restart: false,
             path_info: false,
             storage_info: false,
+            nodes: false,
             checksum: None,
             begun: false,
             queued: false,
@@ -288,6 +291,7 @@ impl DataPending {
             }
             Event::Path(path) if self.path_info => Some(Marker::Path(path).to_reply()),
             Event::Storage(wait) if self.storage_info => Some(Marker::Storage(wait).to_reply()),
+            Event::Nodes(count) if self.nodes && self.begun => Some(Marker::Nodes(count).to_reply()),
             Event::Received(ranges) if self.restart && !ranges.is_empty() => {
                 Some(Marker::Range(ranges).to_reply())
             }

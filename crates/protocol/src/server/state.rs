@@ -109,6 +109,9 @@ pub(super) struct DataOptions {
     /// The client wants 115 markers in addition to 112 markers.
     pub(super) path_info: bool,
     pub(super) resend: bool,
+    /// The most data nodes of a channel of this client, which wants to know whether some have
+    /// joined; 0: it does not.
+    pub(super) nodes: u32,
     /// Seconds between 112 markers when sending.
     pub(super) send_markers: u32,
     /// Seconds between 112 markers when receiving in MODE E.
@@ -237,6 +240,7 @@ impl DataOptions {
             congestion: None,
             path_info: false,
             resend: false,
+            nodes: 0,
             send_markers: 0,
             perf_interval: MARKER_INTERVAL,
             restart_interval: MARKER_INTERVAL,

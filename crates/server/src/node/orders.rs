@@ -123,6 +123,9 @@ impl Session<'_> {
             _ => return Ok(()),
         };
         grants.end();
+        if let Ok(moved) = &result {
+            tracing::debug!(bytes = moved.bytes, streams = moved.streams, "a transfer has ended");
+        }
         line.into_inner().end(result)
     }
 

@@ -4,9 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bstr::ByteSlice as _;
+use parking_lot::Mutex;
 use ropewalk_engine::{Bandwidth, ChannelSettings, DataChannel};
 use ropewalk_layers::ControlPort;
-use ropewalk_nodes::{ChannelOrder, ChannelPurse};
+use ropewalk_nodes::{ChannelOrder, ChannelPurse, Placement};
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::one_port::{OnePort, Token};
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
@@ -30,7 +31,7 @@ use crate::session::striped_channel::StripedChannel;
 pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAddr>, Failure> {
     let current = job.context.channel.take().map_or_else(Vec::new, |channel| channel.data.into_nodes());
     let third_party = job.context.login()?.account.third_party;
-    let chosen = node::for_listening(job, listen, current)?;
+    let (chosen, placement) = node::for_listening(job, listen, current)?;
     if !chosen.is_empty() {
         let stack = stack::build(job, &listen.channel, None)?;
         let peer = job.context.peer.ip();
@@ -56,9 +57,11 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         let data = striped(job, nodes, &listen.channel, order)?;
         put(job, data, &listen.channel, peer, Way { passive: true, one_port: false }, buffers);
         limit(job, bandwidth);
+        watch(job, placement);
         return Ok(addresses);
     }
     let bound = listen_with(job, listen, None)?;
+    watch(job, placement);
     let config = &job.context.settings.config.data;
     Ok(vec![SocketAddr::new(config.advertise.unwrap_or_else(|| canonical(bound.ip())), bound.port())])
 }
@@ -160,8 +163,8 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let stack = stack::build(job, &connect.channel, base)?;
     let buffers = Buffers::choose(job, &connect.channel, &stack.options.tuning, first);
     // Connections to a control port are made here.
-    let chosen = match one_port {
-        true => Vec::new(),
+    let (chosen, placement) = match one_port {
+        true => (Vec::new(), None),
         false => node::for_connecting(job, &connect.channel, &addresses, current)?,
     };
     if !chosen.is_empty() {
@@ -180,6 +183,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
         let data = striped(job, nodes?, &connect.channel, order)?;
         put(job, data, &connect.channel, first, Way { passive: false, one_port }, buffers);
         limit(job, bandwidth);
+        watch(job, placement);
         return Ok(Outcome::Done);
     }
     let context = &mut *job.context;
@@ -199,6 +203,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     data.set_patient(false);
     put(job, Box::new(data), &connect.channel, first, Way { passive: false, one_port }, buffers);
     limit(job, bandwidth);
+    watch(job, placement);
     Ok(Outcome::Done)
 }
 
@@ -242,6 +247,7 @@ fn put(
         buffer: buffers.larger(),
         desynchronized: false,
         bandwidth: None,
+        placement: None,
     }));
     if passive {
         job.dialogue.streams = job.context.streams();
@@ -257,6 +263,13 @@ fn purse(bandwidth: &Arc<Bandwidth>, nodes: usize) -> ChannelPurse {
 fn limit(job: &mut Job<'_>, bandwidth: Arc<Bandwidth>) {
     if let Some(channel) = &mut job.context.channel {
         channel.bandwidth = Some(bandwidth);
+    }
+}
+
+/// The client can learn that nodes have joined to which the session's channel might go.
+fn watch(job: &mut Job<'_>, placement: Option<Placement>) {
+    if let Some(channel) = &mut job.context.channel {
+        channel.placement = placement.map(Mutex::new).map(Arc::new);
     }
 }
 

@@ -8,30 +8,30 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ropewalk_nodes::{ChannelOrder, Chosen};
-use ropewalk_protocol::server::{ChannelOptions, Failure, Family, Listen, Mode};
+use ropewalk_nodes::{ChannelOrder, Chosen, Placement, Suits};
+use ropewalk_protocol::server::{ChannelOptions, Failure, Family, Listen, Mode, Transfer};
 
 use super::buffers::Buffers;
-use crate::session::data_channel::congestion;
+use crate::session::data_channel::{Channel, NodeNews, congestion};
 use crate::session::job::Job;
 use crate::session::striped_channel::Session;
 
+/// The nodes for a channel, and the placement that finds better ones later; `None`: such a channel
+/// is on no node.
+pub(super) type Choice = (Vec<Chosen>, Option<Placement>);
+
 /// The nodes for a channel to which the client connects: one, or as many as there are for SPAS.
 /// `current` are the nodes of the channel before. Empty: the server listens itself.
-pub(super) fn for_listening(
-    job: &Job<'_>,
-    listen: &Listen,
-    current: Vec<Chosen>,
-) -> Result<Vec<Chosen>, Failure> {
-    let client = job.context.peer.ip();
+pub(super) fn for_listening(job: &Job<'_>, listen: &Listen, current: Vec<Chosen>) -> Result<Choice, Failure> {
+    let local = job.context.peer.ip().is_loopback();
     let v4 = match listen.family {
         Some(family) => family == Family::V4,
         None => job.context.local.ip().to_canonical().is_ipv4(),
     };
     // The loopback addresses of two hosts have nothing to do with each other.
-    let suits = |ip: IpAddr| ip.is_ipv4() == v4 && ip.is_loopback() == client.is_loopback();
+    let suits = move |ip: IpAddr| ip.is_ipv4() == v4 && ip.is_loopback() == local;
     let stripes = if listen.striped { most_stripes(job, &listen.channel) } else { 1 };
-    choose(job, &listen.channel, suits, stripes, current)
+    choose(job, &listen.channel, Box::new(suits), stripes, current)
 }
 
 /// In MODE S there is one data connection, and so one node.
@@ -46,41 +46,48 @@ pub(super) fn for_connecting(
     channel: &ChannelOptions,
     peers: &[SocketAddr],
     current: Vec<Chosen>,
-) -> Result<Vec<Chosen>, Failure> {
+) -> Result<Choice, Failure> {
     // A node with a loopback address is on this host.
     let reaches = |ip: IpAddr, peer: IpAddr| {
         ip.is_ipv4() == peer.is_ipv4() && (ip.is_loopback() || !peer.is_loopback())
     };
-    let suits = |ip: IpAddr| peers.iter().all(|peer| reaches(ip, peer.ip()));
     let stripes = peers.len().min(most_stripes(job, channel));
-    choose(job, channel, suits, stripes, current)
+    let peers: Vec<IpAddr> = peers.iter().map(SocketAddr::ip).collect();
+    let suits = move |ip: IpAddr| peers.iter().all(|peer| reaches(ip, *peer));
+    choose(job, channel, Box::new(suits), stripes, current)
 }
 
 fn choose(
     job: &Job<'_>,
     channel: &ChannelOptions,
-    suits: impl Fn(IpAddr) -> bool,
+    suits: Suits,
     stripes: usize,
     current: Vec<Chosen>,
-) -> Result<Vec<Chosen>, Failure> {
+) -> Result<Choice, Failure> {
+    let none = (Vec::new(), None);
     // Stores of a caller are not in a file system that nodes share.
     let Some(nodes) = job.host.nodes.as_ref().filter(|_| job.host.stores.have_identities()) else {
-        return Ok(Vec::new());
+        return Ok(none);
     };
     // A program is a process of this host.
     if job.context.login()?.program.is_some() {
-        return Ok(Vec::new());
+        return Ok(none);
     }
     if !job.context.client.suits_node(channel)? {
-        return Ok(Vec::new());
+        return Ok(none);
     }
-    let chosen = nodes.front_end.choose(suits, stripes, current);
+    let (chosen, placement) = nodes.front_end.choose(suits, stripes, current);
     for chosen in &chosen {
         tracing::info!(
             session = job.context.id, node = chosen.name, address = %chosen.address, "data channel on a node"
         );
     }
-    Ok(chosen)
+    Ok((chosen, Some(placement)))
+}
+
+/// News of nodes for the client of this transfer, if it wants them.
+pub(super) fn news(job: &Job<'_>, channel: &Channel, transfer: &Transfer) -> Option<NodeNews> {
+    channel.looks_for_nodes(transfer.nodes, most_stripes(job, &channel.options))
 }
 
 /// The files of the session for its nodes.

@@ -19,6 +19,7 @@ use super::path_watch::PathWatch;
 use crate::failure::failure;
 use crate::host::writers::Writer;
 use crate::session::control::HIGH_WATER;
+use crate::session::data_channel::NodeNews;
 use crate::session::dialogue::{Dialogue, EndOfInput};
 
 /// At most this many ranges are reported in one reply: some hundred KiB of text.
@@ -69,6 +70,8 @@ pub(super) struct Markers<'a> {
     pub(super) sight: Option<Sight>,
     /// The stripes of the channel. Each has performance markers of its own.
     pub(super) stripes: u32,
+    /// Nodes that join are reported.
+    pub(super) nodes: Option<NodeNews>,
     reported: RangeSet,
     begun: bool,
 }
@@ -112,6 +115,7 @@ impl Markers<'_> {
             storage: None,
             sight: None,
             stripes: 1,
+            nodes: None,
             reported: RangeSet::new(),
             begun: false,
         }
@@ -165,6 +169,7 @@ impl<'o, 'a> Observer<'o, 'a> {
         }
         // The transfer is over and cannot be broken off any more.
         let _ = self.perf(progress);
+        let _ = self.nodes();
         if kept && self.markers.restart.is_on() {
             let _ = self.ranges(progress, whole);
         }
@@ -205,6 +210,14 @@ impl<'o, 'a> Observer<'o, 'a> {
         }
         match self.markers.storage {
             Some(stage) => self.dialogue.queue_event(Event::Storage(progress.time(stage))),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Reports that a new data channel would be on better nodes, if there is such news.
+    fn nodes(&mut self) -> ControlFlow<()> {
+        match self.markers.nodes.as_ref().and_then(NodeNews::take) {
+            Some(count) => self.dialogue.queue_event(Event::Nodes(count)),
             None => ControlFlow::Continue(()),
         }
     }
@@ -284,6 +297,9 @@ impl Attendant for Observer<'_, '_> {
             }
             if !full && self.markers.restart.due() {
                 self.ranges(progress, false)?;
+            }
+            if !full {
+                self.nodes()?;
             }
             self.look(progress);
         }

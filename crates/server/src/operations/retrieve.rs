@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::buffers::Sight;
 use super::channel;
 use super::files::system;
+use super::node;
 use super::observer::{Markers, Observer};
 use super::path_watch::PathWatch;
 use super::transfer::Checksum;
@@ -42,6 +43,7 @@ pub(super) fn retrieve(
     markers.storage = transfer.storage_info.then_some(Stage::Source);
     markers.sight = Some(Sight::new(true));
     markers.stripes = channel.data.stripes();
+    markers.nodes = node::news(job, &channel, transfer);
     job.dialogue.share(job.permit);
     job.dialogue.reply_early(&channel);
     let mut observer = Observer::new(&mut job.dialogue, markers);

@@ -22,6 +22,7 @@ use super::buffers::Sight;
 use super::channel;
 use super::destination::Destination;
 use super::files::system;
+use super::node;
 use super::observer::{Markers, Observer};
 use super::part_names;
 use super::plan::Plan;
@@ -173,6 +174,7 @@ fn receive_file(
     markers.stored = Some(&stored);
     markers.sight = Some(Sight::new(false));
     markers.stripes = channel.data.stripes();
+    markers.nodes = node::news(job, channel, transfer);
     markers.storage = transfer.storage_info.then_some(Stage::Destination);
     let end = match (proves_its_end(transfer), transfer.mode) {
         (true, Mode::Stream) => EndOfInput::Nothing,

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropewalk_engine::{Bandwidth, Discarded, Parallelism};
+use ropewalk_nodes::Placement;
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Mode};
 use ropewalk_protocol::stack::{DriverSpec, StackSpec};
@@ -30,9 +32,19 @@ pub(crate) struct Channel {
     pub(crate) desynchronized: bool,
     /// Its part of the limits on the rate, which also pays for bytes on data nodes.
     pub(crate) bandwidth: Option<Arc<Bandwidth>>,
+    /// Shows when a channel that is made now would be on better data nodes; `None`: the channel can
+    /// be on none. The observer of a transfer shares it.
+    pub(crate) placement: Option<Arc<Mutex<Placement>>>,
 }
 
 impl Channel {
+    /// Looks for better data nodes during a transfer whose client uses up to `most` nodes, in
+    /// total as many as `allowed`. 0: the client does not want to know.
+    pub(crate) fn looks_for_nodes(&self, most: u32, allowed: usize) -> Option<NodeNews> {
+        let placement = self.placement.as_ref().filter(|_| most > 0)?;
+        Some(NodeNews { placement: Arc::clone(placement), most: allowed.min(most as usize) })
+    }
+
     /// Whether the next transfer uses existing connections.
     pub(crate) fn is_connected(&self) -> bool {
         self.data.cached() > 0
@@ -71,6 +83,19 @@ impl Channel {
     pub(crate) fn set_congestion(&mut self, choice: Option<CongestionName>, config: &Data) {
         let named = self.options.stack.as_ref().and_then(named_congestion);
         self.data.set_congestion(named.or_else(|| congestion(choice, config)));
+    }
+}
+
+/// News of data nodes during a transfer.
+pub(crate) struct NodeNews {
+    placement: Arc<Mutex<Placement>>,
+    most: usize,
+}
+
+impl NodeNews {
+    /// See [`Placement::improves`].
+    pub(crate) fn take(&self) -> Option<u32> {
+        self.placement.lock().improves(self.most).map(|count| count as u32)
     }
 }
 

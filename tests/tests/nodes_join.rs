@@ -1,0 +1,72 @@
+//! Data nodes that join while a copy runs: the copy goes on over them as well. Real programs on
+//! loopback, with a limit on the rate so that the copy runs long enough.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+use std::thread;
+
+use ropewalk_tests::client::Summary;
+use ropewalk_tests::nodes::{LIMIT, Site, cp};
+use ropewalk_tests::process::{Outcome, Program};
+use ropewalk_tests::tree;
+
+const MIB: u64 = 1 << 20;
+
+/// Runs a copy, and starts the node `b` when the first data channel is on the node `a`. Returns the
+/// outcome and the node.
+fn while_joining(mut site: Site, copy: impl FnOnce() -> Outcome + Send) -> (Outcome, Program, Site) {
+    let before = site.channels();
+    let (outcome, second) = thread::scope(|scope| {
+        let running = scope.spawn(copy);
+        let new = |log: &str| log.matches("data channel on a node").count() > before;
+        site.server.program().wait_for_log(LIMIT, new).unwrap();
+        let second = site.node_with("b", site.server.root(), &["--log", "debug"]);
+        (running.join().unwrap(), second)
+    });
+    (outcome.succeeded().unwrap(), second, site)
+}
+
+/// The bytes of the transfers that the node has carried to their end, by its log.
+fn carried(node: &Program) -> u64 {
+    let log = node.log();
+    let ended = log.lines().filter(|line| line.contains("a transfer has ended"));
+    let bytes = ended.filter_map(|line| line.split_once("bytes=")?.1.split(' ').next()?.parse::<u64>().ok());
+    bytes.sum()
+}
+
+fn number(outcome: &Outcome, name: &str) -> u64 {
+    Summary::of(outcome).unwrap().number(name).unwrap()
+}
+
+/// A site whose node is `a`, and a tree of 40 files of 1 MiB in its directory and outside of it.
+fn with_tree() -> (Site, Program, PathBuf) {
+    let site = Site::new();
+    let node = site.node("a");
+    let from = site.scratch.join("tree");
+    tree::make_many(&from, 40, MIB).unwrap();
+    tree::make_many(&site.shared("tree"), 40, MIB).unwrap();
+    (site, node, from)
+}
+
+/// Each session has a share of the limit.
+const TREE: [&str; 6] = ["-r", "--files", "4", "--bandwidth", "10MiB/s", "--json"];
+
+#[test]
+fn tree_in_both_directions_goes_on_over_a_node_that_joins() {
+    for upload in [true, false] {
+        let (site, _first, from) = with_tree();
+        let (url, here) =
+            (site.server.url(if upload { "copy/" } else { "tree/" }), site.scratch.join("copy"));
+        let run = || match upload {
+            true => cp(&TREE, format!("{}/", from.display()), &url),
+            false => cp(&TREE, &url, format!("{}/", here.display())),
+        };
+        let (outcome, second, site) = while_joining(site, run);
+        let copied = if upload { site.shared("copy") } else { site.scratch.join("copy") };
+        tree::ensure_same(&from, &copied).unwrap();
+        assert!(carried(&second) >= 2 * MIB, "{upload}: {}", second.log());
+        // Sessions change between two files.
+        assert_eq!((number(&outcome, "retries"), number(&outcome, "bytes")), (0, 40 * MIB));
+    }
+}
