@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
 use std::path::PathBuf;
 use std::thread;
 
 use ropewalk_tests::client::Summary;
+use ropewalk_tests::files::ensure_same;
 use ropewalk_tests::nodes::{LIMIT, Site, cp};
 use ropewalk_tests::process::{Outcome, Program};
+use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::tree;
 
 const MIB: u64 = 1 << 20;
@@ -69,4 +72,46 @@ fn tree_in_both_directions_goes_on_over_a_node_that_joins() {
         // Sessions change between two files.
         assert_eq!((number(&outcome, "retries"), number(&outcome, "bytes")), (0, 40 * MIB));
     }
+}
+
+#[test]
+fn file_in_both_directions_goes_on_over_a_node_that_joins() {
+    for upload in [true, false] {
+        let site = Site::new();
+        let _first = site.node("a");
+        let source = site.source(50 * MIB);
+        fs::copy(&source, site.shared("source")).unwrap();
+        let (url, here) =
+            (site.server.url(if upload { "copy" } else { "source" }), site.scratch.join("copy"));
+        let options = ["--stripes", "auto", "-p", "2", "--bandwidth", "10MiB/s", "--json"];
+        let run = || match upload {
+            true => cp(&options, &source, &url),
+            false => cp(&options, &url, &here),
+        };
+        let (outcome, second, site) = while_joining(site, run);
+        let copied = if upload { site.shared("copy") } else { site.scratch.join("copy") };
+        ensure_same(&source, &copied).unwrap();
+        assert!(carried(&second) >= 5 * MIB, "{upload}: {}", second.log());
+        // The channel is replaced once, and the data in flight moves twice.
+        let bytes = number(&outcome, "bytes");
+        assert!(bytes < 60 * MIB, "{upload}: {bytes} bytes for 50 MiB: {}", outcome.text());
+        assert_eq!(number(&outcome, "retries"), 0);
+    }
+}
+
+#[test]
+fn copy_between_servers_goes_on_over_a_node_that_joins() {
+    let site = Site::new();
+    let _first = site.node("a");
+    let there = Setup::new(Kind::Ropewalk, &site.scratch.directory("there").unwrap());
+    let there = there.argument("--drivers").argument("tcp,rate").start().unwrap();
+    let source = site.source(60 * MIB);
+    fs::copy(&source, there.root().join("source")).unwrap();
+    let (from, to) = (there.url("source"), site.server.url("copy"));
+    let slow = "tcp,rate:rate=2500K";
+    let options = ["--stripes", "auto", "-p", "2", "--source-stack", slow, "--json"];
+    let (outcome, second, site) = while_joining(site, || cp(&options, &from, &to));
+    ensure_same(&source, &site.shared("copy")).unwrap();
+    assert!(carried(&second) >= 5 * MIB, "{}", second.log());
+    assert_eq!(number(&outcome, "retries"), 0);
 }

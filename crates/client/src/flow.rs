@@ -11,7 +11,7 @@ mod settle;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ropewalk_engine::Stage;
 use ropewalk_protocol::command::{Command, Placement, Restart};
@@ -30,6 +30,7 @@ use crate::control::Answer;
 use crate::in_flight::InFlight;
 use crate::path_defaults::{PathDefaults, SMALL};
 use crate::remote_upload::RemoteUpload;
+use crate::renewal::Renewal;
 use crate::session::Session;
 use crate::staging::Staging;
 use crate::task::Task;
@@ -364,6 +365,14 @@ impl<'w, P: Peers> Flow<'w, P> {
             return participant.share(elastic, useful_streams(bytes), ctx.sessions_on_file(length));
         }
         if divides { ctx.streams_per_session(streams, length) } else { streams }
+    }
+
+    /// Decides from now on whether the transfer at the front, of which so many bytes have moved, is
+    /// broken off for new data nodes.
+    pub(crate) fn renewal(&self, moved: u64) -> Renewal {
+        let left = self.pipeline.slots().filter(|slot| !slot.has_moved()).map(|slot| slot.data.len());
+        let left = left.fold(0, u64::saturating_add).saturating_sub(moved);
+        Renewal::new(left, self.peers.rtt(), Instant::now())
     }
 
     /// The data channel, `new` or perhaps of an earlier flow, is used for so many bytes or more.

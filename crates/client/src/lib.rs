@@ -145,6 +145,7 @@ mod ready;
 mod relay;
 mod remote;
 mod remote_upload;
+mod renewal;
 mod report;
 mod route;
 mod sealing;

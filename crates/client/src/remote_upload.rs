@@ -32,6 +32,8 @@ use ropewalk_protocol::feature::Features;
 use ropewalk_storage::checksum::{Algorithm, Pieces};
 use ropewalk_transfer::{Ledger, Purpose, Side};
 
+/// In place of a number of failed tries: a session was lost in mid-file without a failure.
+const INTERRUPTED: u32 = u32::MAX;
 /// The code of a reply about an upload that has ended.
 const UPLOAD_ENDED: u16 = 503;
 
@@ -198,9 +200,17 @@ impl RemoteUpload {
             && self.task.size.is_some_and(|size| size > SMALL)
     }
 
-    /// Whether a try has failed since the start, so that the server has to be asked for its ranges.
+    /// Whether a try has failed or was interrupted since the start, so that the server has to be
+    /// asked for its ranges.
     pub(crate) fn was_tried(&self) -> bool {
-        self.is_resumable() && self.tries.total() > self.task.tries.total
+        let interrupted = self.asked.load(Ordering::Relaxed) == INTERRUPTED;
+        self.is_resumable() && (interrupted || self.tries.total() > self.task.tries.total)
+    }
+
+    /// Records that a session was lost while data of the file moved: the server may have more than
+    /// its markers have reported.
+    pub(crate) fn was_interrupted(&self) {
+        self.asked.store(INTERRUPTED, Ordering::Relaxed);
     }
 
     /// Whether the server has reported all of its ranges since the last failed try, so that no
@@ -338,6 +348,10 @@ mod tests {
         let task = Task { size: Some(SMALL + 10), ..Task::new(0, place(b"/a"), place(b"/b")) };
         let remote_upload = RemoteUpload::new(task.clone(), part(), RangeSet::from_range(0..10), Check::Size);
         assert!(remote_upload.is_resumable() && !remote_upload.was_tried());
+        let interrupted = RemoteUpload::new(task.clone(), part(), RangeSet::new(), Check::Size);
+        assert!(interrupted.was_asked());
+        interrupted.was_interrupted();
+        assert!(interrupted.was_tried() && !interrupted.was_asked());
         assert_eq!(
             (remote_upload.count_try(Duration::ZERO, false).failed, remote_upload.was_tried()),
             (1, true)

@@ -31,6 +31,7 @@ use crate::flow::{At, Begun, Part, Peers, hear};
 use crate::path_defaults::{PathDefaults, RANGE};
 use crate::place::{Endpoint, Meeting};
 use crate::relay::Relay;
+use crate::renewal::Renewal;
 use crate::report::Meter;
 use crate::session::{Binding, Session, active, agree, port};
 use crate::setup::reachable;
@@ -59,6 +60,10 @@ pub(crate) struct Pair {
     stall: Stall,
     /// When that and servers that do not answer were looked for last.
     looked: Instant,
+    /// Since when data nodes have joined, and the bytes that had moved by then.
+    renewal: Option<(Renewal, u64)>,
+    /// The transfers are to be broken off for these nodes.
+    renews: bool,
     moved: u64,
     /// Since when the source has not said that it is done, although the destination has.
     overdue: Option<Instant>,
@@ -92,6 +97,8 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         binding: None,
         stall: Stall::new(worker.ctx.options().timeouts.stall),
         looked: Instant::now(),
+        renewal: None,
+        renews: false,
         moved: 0,
         overdue: None,
         late: None,
@@ -224,6 +231,10 @@ impl Peers for Pair {
             Control::wait_either(&source.control, &destination.control, Instant::now() + TICK)?;
         } else if flow.worker.ctx.cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
+        }
+        if flow.peers.renews {
+            tracing::debug!("what is missing moves to data nodes that have joined");
+            return Err(RemoteError::Desynchronized);
         }
         // Also where one of them talks without end.
         if !heard || flow.peers.looked.elapsed() >= TICK {
@@ -414,6 +425,7 @@ impl Flow<'_> {
         let streams = if id == first { self.peers.channel.map_or(1, |(_, streams)| streams) } else { 0 };
         let more = slot.own.hear(perf, &slot.range, streams);
         self.peers.moved = self.peers.moved.saturating_add(more);
+        self.look_for_nodes();
     }
 }
 

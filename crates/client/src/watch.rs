@@ -14,6 +14,7 @@ use bstr::BString;
 use ropewalk_engine::{Attendant, Parallelism, Progress};
 
 use crate::control::{Answer, Control};
+use crate::renewal::Renewal;
 use crate::report::Meter;
 use crate::straggler::{Idle, Straggler};
 use crate::tune::Wanted;
@@ -58,6 +59,7 @@ pub(crate) struct Watch<'w, 'r> {
     streams: Option<(&'w Wanted, Parallelism)>,
     straggler: Option<(Straggler, &'w dyn Fn() -> Option<Idle>)>,
     moves: Option<&'w dyn Fn(u64) -> bool>,
+    renewal: Option<Renewal>,
     /// The server has reported since the last tick that the transfer waits in its queue.
     queued: bool,
     /// The reason for which this side ended the transfer; `None` if a reply ended it.
@@ -85,6 +87,7 @@ impl<'w, 'r> Watch<'w, 'r> {
             streams: None,
             straggler: None,
             moves: None,
+            renewal: None,
             queued: false,
             failure: None,
         }
@@ -117,6 +120,13 @@ impl<'w, 'r> Watch<'w, 'r> {
     /// missing data is then moved over another driver.
     pub(crate) fn moving(mut self, moves: &'w dyn Fn(u64) -> bool) -> Self {
         self.moves = Some(moves);
+        self
+    }
+
+    /// Ends the transfer if data nodes have joined and `renewal` is due. The missing data is then
+    /// moved over a new channel.
+    pub(crate) fn renewing(mut self, renewal: Option<Renewal>) -> Self {
+        self.renewal = renewal;
         self
     }
 
@@ -197,6 +207,13 @@ impl Attendant for Watch<'_, '_> {
         }
         if self.moves.is_some_and(|moves| moves(progress.bytes())) {
             tracing::debug!(path = %self.path, "the path moves to another driver");
+            self.failure = Some(RemoteError::Desynchronized);
+            return ControlFlow::Break(());
+        }
+        if self.control.nodes_joined
+            && self.renewal.as_ref().is_some_and(|renewal| renewal.is_due(Instant::now(), progress.bytes()))
+        {
+            tracing::debug!(path = %self.path, "what is missing moves to data nodes that have joined");
             self.failure = Some(RemoteError::Desynchronized);
             return ControlFlow::Break(());
         }

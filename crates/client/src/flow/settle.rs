@@ -1,7 +1,5 @@
 //! After the data: verification, name, and which file gets the error of a lost session.
 
-use std::time::Instant;
-
 use ropewalk_transfer::{Left, Outcome, Site};
 
 use super::*;
@@ -198,6 +196,9 @@ fn requeue<P: Peers>(
         }
         (Left::Range, Some(remote)) => {
             let range = slot.range.clone();
+            if error.is_none() && slot.has_begun(Side::Destination) {
+                remote.was_interrupted();
+            }
             let Some(job) = worker.send_again(remote, behind, session_ended, P::again(slot)) else {
                 return worker.done();
             };

@@ -69,6 +69,7 @@ impl Flow<'_> {
         };
         let moves = self.peers.session.changes_driver(accept_len);
         let (straggler, streams) = (self.straggler(&download), channel.streams);
+        let renewal = (channel.mode == Mode::ExtendedBlock).then(|| self.renewal(0));
         let (pipeline, participant) = (&mut self.pipeline, self.participant.as_ref());
         let mut judge = |answer: Answer| {
             hear(pipeline, ctx, participant, Side::Source, answer);
@@ -90,7 +91,7 @@ impl Flow<'_> {
             let rate = participant?.typical_rate(streams)?;
             Some(Idle { sessions: ctx.queue.idle(), rate })
         };
-        watch = watch.yielding(straggler, &idle).moving(&moves);
+        watch = watch.yielding(straggler, &idle).moving(&moves).renewing(renewal);
         let secure = || download.checkpoint();
         if ctx.options().integrity.fsync == FsyncPolicy::EachMarker {
             watch = watch.secured(&secure);

@@ -21,6 +21,7 @@ impl Flow<'_> {
         let there = || upload.present().intersection(range.clone()).len();
         let before = there();
         let moves = self.peers.session.changes_driver(ranges.len());
+        let renewal = (channel.mode == Mode::ExtendedBlock && !upload.is_direct()).then(|| self.renewal(0));
         let pipeline = &mut self.pipeline;
         let mut judge = |answer: Answer| {
             hear(pipeline, ctx, None, Side::Destination, answer);
@@ -38,7 +39,7 @@ impl Flow<'_> {
             path.clone(),
         );
         if matches!(upload.source, UploadSource::Ranged(_)) {
-            watch = watch.moving(&moves);
+            watch = watch.moving(&moves).renewing(renewal);
         }
         let mut stream_sum = None;
         let result = match &upload.source {

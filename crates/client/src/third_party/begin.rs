@@ -39,6 +39,7 @@ impl<'w> Flow<'w> {
         let inline = check.inline();
         self.peers.servers.destination.end_channel();
         self.peers.servers.source.end_channel();
+        self.peers.renewal = None;
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
         self.peers.servers.source.wants_path = self.participant.is_some() && streams > 1;
         self.peers.servers.source.wants_resend = self.peers.servers.destination.can.resend;
@@ -187,6 +188,22 @@ impl<'w> Flow<'w> {
         }
         let Some(streams) = self.wanted.as_ref().and_then(Wanted::news) else { return Ok(()) };
         self.peers.servers.source.control.set_streams(streams)
+    }
+
+    /// Decides, when a marker has reported what has moved, whether the transfers are broken off for
+    /// data nodes that have joined.
+    pub(super) fn look_for_nodes(&mut self) {
+        if !self.peers.servers.nodes_joined() || self.pipeline.slots().any(|slot| slot.file.is_direct()) {
+            return;
+        }
+        let moved = self.peers.moved;
+        match &self.peers.renewal {
+            Some((renewal, before)) => self.peers.renews |= renewal.is_due(Instant::now(), moved - before),
+            None => {
+                let front = self.pipeline.front().map_or(0, |slot| slot.own.bytes(&slot.range));
+                self.peers.renewal = Some((self.renewal(front), moved));
+            }
+        }
     }
 
     pub(super) fn check(&self) -> Result<Check, RemoteError> {

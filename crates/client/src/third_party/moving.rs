@@ -40,7 +40,7 @@ impl<'r> Moving<'r> {
     }
 
     /// Bytes that all stripes have moved, as the destination reports: not more than there are.
-    fn bytes(&self, range: &Range<u64>) -> u64 {
+    pub(super) fn bytes(&self, range: &Range<u64>) -> u64 {
         let sum = self.stripes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         // The end of a file of unknown size is open; no file has more bytes than this.
         sum.min(range.end - range.start).min(i64::MAX as u64)

@@ -49,7 +49,8 @@ pub const SCENARIOS: &[Entry] = entries![
 ];
 
 /// The scenarios of servers with data nodes, which have commands of their own.
-pub const OF_NODES: &[Entry] = entries!["striped-2", "striped-4", "node-joins", "node-dies"];
+pub const OF_NODES: &[Entry] =
+    entries!["striped-2", "striped-4", "node-joins", "node-joins-file", "node-dies"];
 
 /// All built-in scenarios.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
