@@ -10,8 +10,9 @@ use ropewalk_transport::ports::ports;
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 use ropewalk_udp::{Queue, QueueListener, Waker, first_free};
 
+use crate::connection::UcxConnection;
 use crate::inspection::Inspection;
-use crate::link::{Link, Queues, UcxConnection};
+use crate::link::Link;
 use crate::sys::{self, Context, NewWorker};
 use crate::worker::{self, Purpose};
 
@@ -85,7 +86,7 @@ impl Driver for Ucx {
         })?;
         drop(permission);
         let (queue, waker) = (Queue::new()?, Waker::new()?);
-        worker::start(worker, Arc::clone(&waker), Purpose::Listen(Arc::clone(&queue), window(options)))?;
+        worker::start(worker, Arc::clone(&waker), Purpose::Listen(Arc::clone(&queue), ring(options)))?;
         Ok(Box::new(QueueListener::new(queue, waker, address)))
     }
 
@@ -99,19 +100,77 @@ impl Driver for Ucx {
     ) -> io::Result<Box<dyn Connection>> {
         let peer = address.socket()?;
         let waker = Waker::new()?;
-        let link = Link::new(Arc::clone(&waker), Queues::new(window(options)), None)?;
+        let link = Link::new(Arc::clone(&waker))?;
         let permission = sys::permission();
         let worker = self.worker()?;
         drop(permission);
-        worker::start(worker, waker, Purpose::Connect(peer, Arc::clone(&link)))?;
+        worker::start(worker, waker, Purpose::Connect(peer, Arc::clone(&link), ring(options)))?;
         let connection = UcxConnection::new(link);
         connection.wait_until_connected(timeout, wait)?;
         Ok(Box::new(connection))
     }
 }
 
-fn window(options: &Options) -> u32 {
+/// The size of the ring of a connection, in whole pages.
+fn ring(options: &Options) -> usize {
     let (least, most) = WINDOWS;
     let bytes = options.tuning.receive_buffer.unwrap_or(WINDOW).clamp(least, most);
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+    bytes.next_multiple_of(sys::HEADER)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use bytes::Bytes;
+    use ropewalk_tests::peers;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Answers a connection by OPEN of version 1, until `over`.
+    fn old_peer(worker: NewWorker, over: &AtomicBool) {
+        let worker = worker.start();
+        let mut connections = Vec::new();
+        while !over.load(Ordering::SeqCst) {
+            if !worker.progress() {
+                thread::yield_now();
+            }
+            for request in worker.take_requests() {
+                let connection = worker.accept(request).unwrap();
+                connection.send(Bytes::from_static(&[1, 1, 0, 0, 0, 64, 0, 0]));
+                connections.push(connection);
+            }
+        }
+        let closing: Vec<_> = connections.into_iter().map(|connection| connection.close(None)).collect();
+        while !closing.iter().all(sys::Closing::is_over) {
+            worker.progress();
+        }
+    }
+
+    #[test]
+    fn connect_to_a_peer_of_version_1_fails_at_once_and_names_both_versions() {
+        let ucx = Ucx::default().with_transports("tcp,self");
+        let mut worker = match ucx.worker() {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                peers::skip(&error.to_string());
+                return;
+            }
+            worker => worker.unwrap(),
+        };
+        let address = worker.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let over = AtomicBool::new(false);
+        let error = thread::scope(|scope| {
+            scope.spawn(|| old_peer(worker, &over));
+            let result = ucx.connect(address.into(), &Options::default(), PATIENCE);
+            over.store(true, Ordering::SeqCst);
+            result.err().unwrap()
+        });
+        assert!(error.to_string().contains("version 1 of its protocol, not 2"), "{error}");
+    }
 }

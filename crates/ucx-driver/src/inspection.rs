@@ -41,9 +41,26 @@ impl Inspection {
     }
 }
 
+/// Whether a connection uses shared memory, by the text in which UCX describes it. Its lines are
+/// such as `# lane[1]: 3:posix/memory.0 md[2] -> md[2]/posix/sysdev[255] am`.
+pub(crate) fn shares_memory(description: &str) -> bool {
+    const TRANSPORTS: [&str; 3] = ["posix", "sysv", "xpmem"];
+    let lanes = description.lines().filter(|line| line.contains("lane["));
+    let mut names = lanes.flat_map(str::split_whitespace).filter_map(|word| word.split_once('/'));
+    names.any(|(name, _)| TRANSPORTS.contains(&name.rsplit(':').next().unwrap_or_default()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_memory_looks_only_at_the_lanes() {
+        let text = "# UCP endpoint\n#    peer: posix/x\n#    lane[0]: cm rdmacm\n\
+                    #    lane[1]:  1:tcp/lo.0 md[1]       -> md[1]/tcp/sysdev[255] am am_bw#0\n";
+        assert!(!shares_memory(text));
+        assert!(shares_memory(&text.replace("1:tcp/lo.0", "3:posix/memory.0")));
+    }
 
     #[test]
     fn description_of_ucx_names_transports_and_devices() {

@@ -1,151 +1,353 @@
-//! The two queues between an application and the thread of its worker.
+//! The part of a connection that its application and the thread of its worker share.
 //!
-//! The thread sends from a queue of whole frames as far as the peer's credit goes; a full queue
-//! stops the application until half of it is sent. The other queue never has more bytes than this
-//! end has given as credit.
+//! The application reads from the ring of this end, into which the peer or the thread writes, and
+//! writes to another ring: that of the peer, or one of this end from which the thread puts. It
+//! moves the bytes itself, and sleeps until the other side of a ring wakes it; the thread has
+//! nothing to do for that. An application that does not wait in a call arranges for a message
+//! instead, and the thread then sets a [`Signal`] for it.
 
-use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes};
-use ropewalk_transport::PathStats;
+use parking_lot::Mutex;
+use ropewalk_transport::{Interest, PathStats, Readiness, Signal};
+use ropewalk_udp::{Failure, Waker, Wish};
 
-use crate::frame::{self, HEADER, MOST_DATA};
+use crate::sys::{Consumer, Memory, Producer, Ring, Role, Waiting};
 
-/// The most bytes that wait to be sent.
-const QUEUE: usize = 4 << 20;
+/// A peer that breaks the rules can keep a thread from being woken, but not longer than this.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-pub(crate) type Link = ropewalk_udp::Link<Queues>;
-pub(crate) type UcxConnection = ropewalk_udp::QueuedConnection<Queues>;
-
-pub(crate) struct Queues {
-    /// How many bytes of data the peer may send before the application reads.
-    pub(crate) window: u32,
-    incoming: VecDeque<Bytes>,
-    incoming_bytes: usize,
-    /// Bytes that were read and not yet given to the peer as credit.
-    pub(crate) read: u32,
-    /// Data frames.
-    outgoing: VecDeque<Bytes>,
-    outgoing_bytes: usize,
-    /// The application waits until the queue is half empty.
-    is_full: bool,
+/// See the description of the module.
+pub(crate) struct Link {
+    /// Locked while the application reads and waits for data. `None` until the peer has opened the
+    /// connection.
+    incoming: Mutex<Option<Consumer>>,
+    /// Locked while the application writes and waits for room. `None` before the connection is
+    /// open and after the thread has let go of it.
+    outgoing: Mutex<Option<Producer>>,
+    state: Mutex<State>,
+    /// The ring of this end, and that to which the application writes.
+    own_ring: OnceLock<Ring>,
+    other_ring: Mutex<Option<Ring>>,
+    written: AtomicU64,
+    /// The peer waits for a message: there is more that it can read, or more room.
+    more_data: AtomicBool,
+    more_room: AtomicBool,
+    connected: Signal,
+    readable: Signal,
+    writable: Signal,
+    /// Locked while a signal is changed.
+    signals: Mutex<()>,
+    waker: Arc<Waker>,
 }
 
-impl Queues {
-    pub(crate) fn new(window: u32) -> Self {
-        Self {
-            window,
-            incoming: VecDeque::new(),
-            incoming_bytes: 0,
-            read: 0,
-            outgoing: VecDeque::new(),
-            outgoing_bytes: 0,
-            is_full: false,
+/// The state of a connection.
+#[derive(Default)]
+pub(crate) struct State {
+    /// The addresses of this end and of the other one, once they are known.
+    pub(crate) addresses: Option<(SocketAddr, SocketAddr)>,
+    /// The application may use the connection.
+    pub(crate) is_connected: bool,
+    /// The position at which the data of the peer ends.
+    pub(crate) end: Option<u64>,
+    /// The peer reads no more.
+    pub(crate) peer_stopped: bool,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) wish: Wish,
+}
+
+impl State {
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+
+    fn check_failure(&self) -> io::Result<()> {
+        self.failure.clone().map_or(Ok(()), |failure| Err(failure.into()))
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the UCX connection is closed")
+}
+
+impl Link {
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn new(waker: Arc<Waker>) -> io::Result<Arc<Self>> {
+        let (readable, writable) = (Signal::new()?, Signal::new()?);
+        readable.set(true);
+        writable.set(true);
+        Ok(Arc::new(Self {
+            incoming: Mutex::new(None),
+            outgoing: Mutex::new(None),
+            state: Mutex::default(),
+            own_ring: OnceLock::new(),
+            other_ring: Mutex::new(None),
+            written: AtomicU64::new(0),
+            more_data: AtomicBool::new(false),
+            more_room: AtomicBool::new(false),
+            connected: Signal::new()?,
+            readable,
+            writable,
+            signals: Mutex::new(()),
+            waker,
+        }))
+    }
+
+    /// For the thread: the application reads from the ring in this memory.
+    pub(crate) fn use_memory(&self, memory: &Arc<Memory>) {
+        let ring = self.own_ring.get_or_init(|| Ring::own(memory));
+        self.incoming.lock().get_or_insert_with(|| Consumer::new(ring.clone()));
+    }
+
+    /// The ring of this end, once there is one.
+    pub(crate) fn own_ring(&self) -> Option<&Ring> {
+        self.own_ring.get()
+    }
+
+    /// How many bytes the application has written, ever.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::SeqCst)
+    }
+
+    /// For the thread: whether the other side waits for a message about data, and about room. It
+    /// is reported only once.
+    pub(crate) fn take_messages(&self) -> (bool, bool) {
+        (self.more_data.swap(false, Ordering::SeqCst), self.more_room.swap(false, Ordering::SeqCst))
+    }
+
+    /// The peer has sent a message about data or room: it has ended the wait for one of them.
+    pub(crate) fn look_at_rings(&self) {
+        if self.own_ring().is_some_and(|ring| !ring.waits(Role::Reader)) {
+            self.signal(Interest::Read);
+        }
+        if self.other_ring.lock().as_ref().is_some_and(|ring| !ring.waits(Role::Writer)) {
+            self.signal(Interest::Write);
         }
     }
 
-    /// Whether so much was read that the peer is to learn of it.
-    pub(crate) fn owes(&self) -> bool {
-        self.read >= self.window / 4
+    /// For the thread: the application writes to this ring from now on.
+    pub(crate) fn open(&self, producer: Producer, addresses: (SocketAddr, SocketAddr)) {
+        *self.other_ring.lock() = Some(producer.ring().clone());
+        *self.outgoing.lock() = Some(producer);
+        self.change(|state| {
+            state.addresses = Some(addresses);
+            state.is_connected = true;
+        });
     }
 
-    /// For the thread: takes the next frame if the credit is enough for it, and lowers the credit.
-    pub(crate) fn next_frame(&mut self, credit: &mut u64) -> Option<Bytes> {
-        let bytes = self.outgoing.front()?.len() - HEADER;
-        *credit = credit.checked_sub(bytes as u64)?;
-        self.outgoing_bytes -= bytes;
-        self.is_full &= self.outgoing_bytes > QUEUE / 2;
-        self.outgoing.pop_front()
+    /// For the thread: the application writes no more. Its state must say why.
+    pub(crate) fn shut(&self) {
+        self.wake();
+        self.outgoing.lock().take();
+        self.other_ring.lock().take();
     }
 
-    pub(crate) fn push(&mut self, bytes: Bytes) {
-        self.incoming_bytes += bytes.len();
-        self.incoming.push_back(bytes);
+    /// Changes the state, and wakes the application.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let result = change(&mut state);
+        let is_known = state.is_connected || state.failure.is_some();
+        drop(state);
+        if is_known {
+            let _signals = self.signals.lock();
+            self.connected.set(true);
+        }
+        self.wake();
+        result
     }
 
-    /// Whether all data was given to UCX.
-    pub(crate) fn is_sent(&self) -> bool {
-        self.outgoing.is_empty()
+    /// For the application: changes the state, and has the thread look at it.
+    pub(crate) fn ask(&self, change: impl FnOnce(&mut State)) {
+        self.change(change);
+        self.waker.wake();
     }
 
-    fn room(&self) -> usize {
-        if self.is_full { 0 } else { QUEUE - self.outgoing_bytes }
-    }
-}
-
-/// UCX has its own congestion control, and the window is part of the handshake: nothing can be
-/// tuned.
-impl ropewalk_udp::Queues for Queues {
-    const NAME: &'static str = "UCX";
-
-    fn has_data(&self) -> bool {
-        self.incoming_bytes > 0
+    /// Reads the state.
+    pub(crate) fn look<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+        read(&self.state.lock())
     }
 
-    fn has_room(&self) -> bool {
-        self.room() > 0
+    /// The application may have something to read or to write.
+    pub(crate) fn wake(&self) {
+        self.signal(Interest::Read);
+        self.signal(Interest::Write);
+        if let Some(ring) = self.own_ring() {
+            ring.wake(Role::Reader);
+        }
+        if let Some(ring) = &*self.other_ring.lock() {
+            ring.wake(Role::Writer);
+        }
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> (usize, bool) {
-        let mut copied = 0;
-        while copied < buffer.len()
-            && let Some(chunk) = self.incoming.front_mut()
-        {
-            let count = chunk.len().min(buffer.len() - copied);
-            chunk.copy_to_slice(&mut buffer[copied..copied + count]);
-            copied += count;
-            if chunk.is_empty() {
-                self.incoming.pop_front();
+    /// The application may have something to do, if it waits by a signal.
+    pub(crate) fn signal(&self, interest: Interest) {
+        let _signals = self.signals.lock();
+        self.signal_of(interest).set(true);
+    }
+
+    fn signal_of(&self, interest: Interest) -> &Signal {
+        match interest {
+            Interest::Read => &self.readable,
+            Interest::Write => &self.writable,
+        }
+    }
+
+    pub(crate) fn readiness(&self, interest: Interest) -> Readiness<'_> {
+        self.signal_of(interest).readiness()
+    }
+
+    /// Returns what to wait for until the connection is connected or has failed.
+    pub(crate) fn connected(&self) -> Readiness<'_> {
+        self.connected.readiness()
+    }
+
+    /// If the other side of a ring waits for a message, has the thread send one.
+    fn tell(&self, waiting: Option<Waiting>, about: &AtomicBool) {
+        if waiting == Some(Waiting::Message) {
+            about.store(true, Ordering::SeqCst);
+            self.waker.wake();
+        }
+    }
+
+    /// For the application: reads, and waits for data up to `limit`; `None` is not to wait at all.
+    pub(crate) fn read(&self, limit: Option<Duration>, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if parts.iter().all(|part| part.is_empty()) {
+            return Ok(0);
+        }
+        let pause = Pause::new(limit);
+        let mut incoming = self.incoming.lock();
+        loop {
+            // All data arrives before the end is known.
+            let (end, failure) = self.look(|state| (state.end, state.check_failure()));
+            let Some(incoming) = &mut *incoming else {
+                failure?;
+                return Err(io::ErrorKind::NotConnected.into());
+            };
+            let (count, waiting) = incoming.read(parts)?;
+            if count > 0 {
+                self.tell(waiting, &self.more_room);
+                return Ok(count);
             }
-        }
-        self.incoming_bytes -= copied;
-        let before = self.owes();
-        // No more than the window was received.
-        self.read += copied as u32;
-        (copied, !before && self.owes())
-    }
-
-    fn write(&mut self, data: &[IoSlice<'_>]) -> (usize, bool) {
-        let was_empty = self.outgoing.is_empty();
-        let mut parts = data.iter().map(|part| &part[..]).filter(|part| !part.is_empty()).peekable();
-        let mut rest: &[u8] = &[];
-        let mut written = 0;
-        while self.room() > 0 && (!rest.is_empty() || parts.peek().is_some()) {
-            let mut left = self.room().min(MOST_DATA);
-            let mut frame = Vec::new();
-            while left > 0 {
-                if rest.is_empty() {
-                    let Some(part) = parts.next() else { break };
-                    rest = part;
+            match end {
+                Some(end) if end == incoming.position() => return Ok(0),
+                Some(end) => {
+                    let text = format!(
+                        "the data of a UCX connection ends at {end}, but has come until {}",
+                        incoming.position()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                 }
-                let (now, later) = rest.split_at(rest.len().min(left));
-                left -= now.len();
-                frame.push(now);
-                rest = later;
+                None => failure?,
             }
-            let frame = frame::data(&frame);
-            let bytes = frame.len() - HEADER;
-            written += bytes;
-            self.outgoing_bytes += bytes;
-            self.is_full |= self.outgoing_bytes >= QUEUE;
-            self.outgoing.push_back(frame);
+            let wanted = incoming.position() + 1;
+            let is_ready =
+                || incoming.has_data() || self.look(|state| state.end.is_some() || state.failure.is_some());
+            self.wait(&pause, (incoming.ring(), Role::Reader), wanted, is_ready)?;
         }
-        (written, written > 0 && was_empty)
     }
 
-    fn drop_outgoing(&mut self) {
-        self.outgoing.clear();
-        self.outgoing_bytes = 0;
-        self.is_full = false;
+    /// For the application: writes, and waits for room as [`Link::read`] waits for data.
+    pub(crate) fn write(&self, limit: Option<Duration>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let pause = Pause::new(limit);
+        let mut outgoing = self.outgoing.lock();
+        let is_over = |state: &State| state.peer_stopped || state.wish >= Wish::Finish;
+        loop {
+            self.look(|state| {
+                state.check_failure()?;
+                if is_over(state) { Err(closed()) } else { Ok(()) }
+            })?;
+            let producer = outgoing.as_mut().ok_or_else(closed)?;
+            let (count, waiting) = producer.write(parts)?;
+            if count > 0 {
+                self.written.store(producer.written(), Ordering::SeqCst);
+                self.tell(waiting, &self.more_data);
+                return Ok(count);
+            }
+            // Half of the ring at once, so that both sides do not take turns for each byte.
+            let wanted = producer.half();
+            let is_ready = || {
+                producer.ring().position(Role::Reader) >= wanted
+                    || self.look(|state| is_over(state) || state.failure.is_some())
+            };
+            self.wait(&pause, (producer.ring(), Role::Writer), wanted, is_ready)?;
+        }
     }
 
-    fn stats(&self) -> PathStats {
+    /// Waits until the other side of `ring` has got to `wanted` or the state has changed, or for a
+    /// while.
+    fn wait(
+        &self,
+        pause: &Pause,
+        (ring, role): (&Ring, Role),
+        wanted: u64,
+        is_ready: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        let interest = match role {
+            Role::Reader => Interest::Read,
+            Role::Writer => Interest::Write,
+        };
+        match pause.left() {
+            Some(left) => {
+                // The signal is not kept up meanwhile.
+                self.signal(interest);
+                ring.announce(role, Waiting::Thread, wanted);
+                if !is_ready() {
+                    ring.sleep(role, left.min(LONGEST_SLEEP));
+                }
+                ring.go_on(role);
+                Ok(())
+            }
+            None => {
+                let signals = self.signals.lock();
+                self.signal_of(interest).set(false);
+                drop(signals);
+                ring.announce(role, Waiting::Message, wanted);
+                if is_ready() {
+                    self.signal(interest);
+                    ring.go_on(role);
+                    return Ok(());
+                }
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        }
+    }
+
+    /// Statistics of UCX do not exist: it has its own congestion control.
+    pub(crate) fn stats(&self) -> PathStats {
+        let ring = self.other_ring.lock();
+        let read = ring.as_ref().map_or(0, |ring| ring.position(Role::Reader));
         PathStats {
-            not_sent: self.outgoing_bytes as u64,
-            send_buffer: Some(QUEUE),
-            receive_buffer: usize::try_from(self.window).ok(),
+            not_sent: self.written().saturating_sub(read),
+            send_buffer: ring.as_ref().map(Ring::length),
+            receive_buffer: self.own_ring().map(Ring::length),
             ..PathStats::default()
         }
+    }
+}
+
+/// How long a call still waits.
+struct Pause {
+    /// `None` is for ever.
+    until: Option<Instant>,
+    waits: bool,
+}
+
+impl Pause {
+    fn new(limit: Option<Duration>) -> Self {
+        Self { until: limit.and_then(|limit| Instant::now().checked_add(limit)), waits: limit.is_some() }
+    }
+
+    /// `None`: it waits no more.
+    fn left(&self) -> Option<Duration> {
+        if !self.waits {
+            return None;
+        }
+        let Some(until) = self.until else { return Some(Duration::MAX) };
+        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 }

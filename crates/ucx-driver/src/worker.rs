@@ -7,8 +7,9 @@ use std::thread;
 
 use ropewalk_udp::{Failure, Queue, Waker};
 
+use crate::connection::UcxConnection;
 use crate::entry::{Entry, Served};
-use crate::link::{Link, Queues, UcxConnection};
+use crate::link::Link;
 use crate::sys::{self, NewWorker, Worker};
 
 /// How often UCX moves data before the connections are served.
@@ -16,9 +17,10 @@ const PROGRESSES: usize = 64;
 
 /// Why there is a thread.
 pub(crate) enum Purpose {
-    Connect(SocketAddr, Arc<Link>),
-    /// Accepts connections with this window.
-    Listen(Arc<Queue>, u32),
+    /// Connects, with a ring of this size.
+    Connect(SocketAddr, Arc<Link>, usize),
+    /// Accepts connections with rings of this size.
+    Listen(Arc<Queue>, usize),
 }
 
 /// Starts the thread.
@@ -26,21 +28,27 @@ pub(crate) enum Purpose {
 /// # Errors
 /// The system has no thread left.
 pub(crate) fn start(worker: NewWorker, waker: Arc<Waker>, purpose: Purpose) -> io::Result<()> {
+    let running = sys::Running::new();
     let run = move || {
         let permission = sys::permission();
         let worker = worker.start();
         let mut thread = Thread { worker, waker, connections: Vec::new(), listening: None };
         match purpose {
-            Purpose::Listen(queue, window) => thread.listening = Some((queue, window)),
-            Purpose::Connect(peer, link) => match thread.worker.connect(peer) {
-                Ok(endpoint) => thread.connections.push(Entry::new(endpoint, link)),
-                Err(error) => link.serve(|state| state.fail(Failure::from(&error))),
+            Purpose::Listen(queue, ring) => thread.listening = Some((queue, ring)),
+            Purpose::Connect(peer, link, ring) => match thread.worker.connect(peer) {
+                Ok(endpoint) => {
+                    let entry = Entry::new(thread.worker.context(), endpoint, link, ring);
+                    thread.connections.push(entry);
+                }
+                Err(error) => link.change(|state| state.fail(Failure::from(&error))),
             },
         }
         drop(permission);
         thread.run();
-        let _permission = sys::permission();
+        let permission = sys::permission();
         drop(thread);
+        drop(permission);
+        drop(running);
     };
     thread::Builder::new().name("ucx".to_owned()).spawn(run).map(drop)
 }
@@ -50,7 +58,7 @@ struct Thread {
     connections: Vec<Entry>,
     worker: Worker,
     waker: Arc<Waker>,
-    listening: Option<(Arc<Queue>, u32)>,
+    listening: Option<(Arc<Queue>, usize)>,
 }
 
 impl Thread {
@@ -83,7 +91,7 @@ impl Thread {
     }
 
     fn accept(&mut self) {
-        let Some((queue, window)) = &self.listening else { return };
+        let Some((queue, ring)) = &self.listening else { return };
         if queue.is_broken() {
             self.worker.stop_listening();
             self.listening = None;
@@ -96,8 +104,8 @@ impl Thread {
                 continue;
             }
             let entry = self.worker.accept(request).and_then(|endpoint| {
-                let queues = Queues::new(*window);
-                Ok(Entry::new(endpoint, Link::new(Arc::clone(&self.waker), queues, None)?))
+                let link = Link::new(Arc::clone(&self.waker))?;
+                Ok(Entry::new(self.worker.context(), endpoint, link, *ring))
             });
             match entry {
                 Ok(entry) => self.connections.push(entry),
@@ -126,7 +134,7 @@ impl Thread {
     fn fail(&mut self, error: &io::Error) {
         tracing::warn!(%error, "a UCX worker has failed");
         for entry in &self.connections {
-            entry.link.serve(|state| state.fail(Failure::from(error)));
+            entry.link.change(|state| state.fail(Failure::from(error)));
         }
     }
 }

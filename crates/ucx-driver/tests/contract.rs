@@ -49,6 +49,14 @@ fn ucx_over_shared_memory_keeps_the_contract() {
     in_shared_memory("ucx_over_shared_memory_keeps_the_contract", &[], |ucx| testing::contract(ucx, V4));
 }
 
+/// UCX may map shared memory even if a connection over it would not notice a dead peer.
+#[test]
+fn ucx_with_shared_memory_that_it_may_not_use_keeps_the_contract() {
+    if ucx().is_some() {
+        testing::contract(&ucx_over("posix,sysv,tcp,self").unwrap(), V4);
+    }
+}
+
 /// A network of its own counts the bytes of this test alone.
 #[test]
 fn data_over_shared_memory_does_not_pass_the_network() {
@@ -75,6 +83,24 @@ fn data_over_shared_memory_does_not_pass_the_network() {
         let counts = devices.lines().find_map(|line| line.trim().strip_prefix("lo:")).unwrap();
         let bytes: usize = counts.split_whitespace().next().unwrap().parse().unwrap();
         assert!(bytes < 4 * MEBIBYTE, "{bytes} bytes have passed the loopback interface");
+    });
+}
+
+/// A directory of its own for shared memory shows the files of this test alone.
+#[test]
+fn process_that_ends_after_its_last_connection_leaves_no_shared_memory() {
+    let root = rustix::process::geteuid().is_root();
+    if !root && peers::skip("mount namespaces need root") || !peers::available(&["unshare", "mount"]) {
+        return;
+    }
+    let script = "mount -t tmpfs none /dev/shm && UCX_POSIX_USE_PROC_LINK=n \"$0\" \"$@\" && \
+                  [ -z \"$(ls /dev/shm)\" ]";
+    let test = "process_that_ends_after_its_last_connection_leaves_no_shared_memory";
+    in_shared_memory(test, &["unshare", "--mount", "sh", "-c", script], |ucx| {
+        let (mut near, mut far) = pair(ucx);
+        near.write_all(b"the last").unwrap();
+        drop(near);
+        assert_eq!(far.read_to_end(&mut Vec::new()).unwrap(), 8);
     });
 }
 

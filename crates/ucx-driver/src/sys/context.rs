@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 
 use super::exit::stop_threads_at_exit;
 use super::library::{
-    API_MAJOR, API_MINOR, CONTEXT_FEATURES, CONTEXT_MT_WORKERS_SHARED, ContextParameters, FEATURE_STREAM,
-    FEATURE_WAKEUP, Handle, Library,
+    API_MAJOR, API_MINOR, CONTEXT_FEATURES, CONTEXT_MT_WORKERS_SHARED, ContextParameters, FEATURE_RMA,
+    FEATURE_STREAM, FEATURE_WAKEUP, Handle, Library,
 };
+use super::text::printed;
 
 /// A context, which all workers with these settings share.
 pub(crate) struct Context {
@@ -55,26 +56,8 @@ impl Context {
     /// # Errors
     /// The system has no memory left.
     pub(crate) fn description(&self) -> io::Result<String> {
-        let (mut text, mut length) = (ptr::null_mut(), 0);
-        // SAFETY: the pointers are valid for writes until the file is closed.
-        let file = unsafe { libc::open_memstream(&raw mut text, &raw mut length) };
-        if file.is_null() {
-            return Err(io::Error::last_os_error());
-        }
         // SAFETY: the context and the file are valid.
-        unsafe { (self.library.ucp_context_print_info)(self.handle, file) };
-        // SAFETY: the file is open and not used any more.
-        let closed = unsafe { libc::fclose(file) };
-        let error = io::Error::last_os_error();
-        if text.is_null() {
-            return Err(error);
-        }
-        // SAFETY: `text` has at least `length` bytes, which nothing changes any more.
-        let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
-        let description = String::from_utf8_lossy(bytes).into_owned();
-        // SAFETY: `open_memstream` has allocated the text, and nothing refers to it any more.
-        unsafe { libc::free(text.cast()) };
-        if closed == 0 { Ok(description) } else { Err(error) }
+        printed(|file| unsafe { (self.library.ucp_context_print_info)(self.handle, file) })
     }
 
     fn open(file: &Path, transports: Option<&str>) -> io::Result<Self> {
@@ -101,7 +84,7 @@ impl Context {
         }
         let parameters = ContextParameters {
             fields: CONTEXT_FEATURES | CONTEXT_MT_WORKERS_SHARED,
-            features: FEATURE_STREAM | FEATURE_WAKEUP,
+            features: FEATURE_STREAM | FEATURE_RMA | FEATURE_WAKEUP,
             request_size: 0,
             request_init: ptr::null(),
             request_cleanup: ptr::null(),

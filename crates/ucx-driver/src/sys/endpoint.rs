@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,9 +16,11 @@ use socket2::{SockAddr, SockAddrStorage};
 use super::library::{
     Address, CLOSE_FORCE, Callback, ENDPOINT_ADDRESS, ENDPOINT_ATTRIBUTE_LOCAL, ENDPOINT_ATTRIBUTE_REMOTE,
     ENDPOINT_ERROR_HANDLER, ENDPOINT_ERROR_MODE, ENDPOINT_FLAGS, ENDPOINT_REQUEST, ERROR_MODE_PEER,
-    EndpointAttributes, EndpointParameters, FLAG_CLIENT_SERVER, Handle, Library, OK, RequestParameters,
-    Started, Status,
+    EndpointAttributes, EndpointParameters, FLAG_CLIENT_SERVER, Handle, IN_PROGRESS, INVALID_PARAMETER,
+    Library, OK, RECEIVE_ALL, RequestParameters, Started, Status,
 };
+use super::memory::{Memory, PeerMemory};
+use super::text::printed;
 use super::worker::{Inner, socket_address};
 
 pub(crate) struct Endpoint {
@@ -39,8 +42,30 @@ struct Outgoing {
     library: &'static Library,
 }
 
-/// A buffer, and how many bytes of it were received.
-pub(crate) type Received = (BytesMut, io::Result<usize>);
+/// A place for received bytes.
+pub(crate) enum Space {
+    Buffer(BytesMut),
+    /// A range of the memory, which nothing else uses meanwhile, and which is filled completely.
+    Memory(Arc<Memory>, Range<usize>),
+}
+
+impl Space {
+    /// Its address and length.
+    fn place(&mut self) -> (*mut u8, usize) {
+        match self {
+            Self::Buffer(buffer) => (buffer.as_mut_ptr(), buffer.len()),
+            Self::Memory(memory, range) => {
+                let end = range.end.min(memory.length());
+                let start = range.start.min(end);
+                // SAFETY: the memory has so many bytes.
+                (unsafe { memory.address().as_ptr().add(start) }, end - start)
+            }
+        }
+    }
+}
+
+/// The space, and how many bytes were received into it.
+pub(crate) type Received = (Space, io::Result<usize>);
 
 /// An operation that receives.
 pub(crate) enum Receive {
@@ -48,24 +73,46 @@ pub(crate) enum Receive {
     Pending(Arc<ReceiveSlot>),
 }
 
-pub(crate) struct ReceiveSlot(Mutex<Option<(BytesMut, Status, usize)>>, &'static Library);
+pub(crate) struct ReceiveSlot(Mutex<Option<(Space, Status, usize)>>, &'static Library);
 
 impl ReceiveSlot {
     /// The result, once there is one.
     pub(crate) fn take(&self) -> Option<Received> {
-        let (buffer, status, length) = self.0.lock().take()?;
-        Some((buffer, self.1.check("cannot receive by UCX", status).map(|()| length)))
+        let (space, status, length) = self.0.lock().take()?;
+        Some((space, self.1.check("cannot receive by UCX", status).map(|()| length)))
     }
 }
 
 struct Receiving {
-    buffer: BytesMut,
+    space: Space,
     slot: Arc<ReceiveSlot>,
+}
+
+/// The sending of bytes in memory.
+pub(crate) struct Operation(Arc<AtomicI8>);
+
+impl Operation {
+    /// Whether it is over. A failure is one of the connection.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != IN_PROGRESS
+    }
+}
+
+/// The state that the callback of an operation uses.
+struct Completing {
+    /// Gets the status.
+    status: Arc<AtomicI8>,
+    /// Gets a failure.
+    failure: Arc<AtomicI8>,
+    library: &'static Library,
+    /// UCX reads it.
+    _memory: Arc<Memory>,
 }
 
 /// An endpoint that is being closed.
 pub(crate) struct Closing {
     /// Keeps the worker until UCX has released the endpoint.
+    _memory: Option<PeerMemory>,
     _worker: Rc<Inner>,
     over: Arc<AtomicBool>,
     failure: *const AtomicI8,
@@ -154,18 +201,22 @@ impl Endpoint {
         }
     }
 
-    /// Receives into a buffer that is not empty.
-    pub(crate) fn receive(&self, buffer: BytesMut) -> Receive {
+    /// Receives into a space that is not empty.
+    pub(crate) fn receive(&self, space: Space) -> Receive {
         let slot = Arc::new(ReceiveSlot(Mutex::new(None), self.library()));
-        let length = buffer.len();
-        let receiving = Box::into_raw(Box::new(Receiving { buffer, slot: Arc::clone(&slot) }));
-        let parameters = RequestParameters::new(Callback { receive: on_received }, receiving.cast(), 0);
+        let receiving = Box::into_raw(Box::new(Receiving { space, slot: Arc::clone(&slot) }));
+        // SAFETY: nothing else uses the box yet.
+        let flags = match unsafe { &(*receiving).space } {
+            Space::Buffer(_) => 0,
+            Space::Memory(..) => RECEIVE_ALL,
+        };
+        let parameters = RequestParameters::new(Callback { receive: on_received }, receiving.cast(), flags);
         let mut received = 0;
-        // SAFETY: as for `send`; nothing else uses the buffer meanwhile.
+        // SAFETY: as for `send`; nothing else uses the space meanwhile.
         let started = unsafe {
-            let buffer = (*receiving).buffer.as_mut_ptr().cast();
+            let (space, length) = (*receiving).space.place();
             let (received, parameters) = (&raw mut received, &raw const parameters);
-            (self.library().ucp_stream_recv_nbx)(self.handle, buffer, length, received, parameters)
+            (self.library().ucp_stream_recv_nbx)(self.handle, space.cast(), length, received, parameters)
         };
         match Started::new(started) {
             Started::Pending => Receive::Pending(slot),
@@ -173,13 +224,68 @@ impl Endpoint {
                 // SAFETY: UCX does not call back, so that this is the only reference.
                 let receiving = unsafe { Box::from_raw(receiving) };
                 let result = self.library().check("cannot receive by UCX", status).map(|()| received);
-                Receive::Over((receiving.buffer, result))
+                Receive::Over((receiving.space, result))
             }
         }
     }
 
-    /// Closes the connection at once. The peer sees a failure, if it has not closed its end.
-    pub(crate) fn close(self) -> Closing {
+    /// The text in which UCX lists the transports of the connection, for people. They are final
+    /// once something was received.
+    ///
+    /// # Errors
+    /// The system has no memory left.
+    pub(crate) fn description(&self) -> io::Result<String> {
+        // SAFETY: the endpoint and the file are valid.
+        printed(|file| unsafe { (self.library().ucp_ep_print_info)(self.handle, file) })
+    }
+
+    /// Uses memory of the peer: `length` bytes from its `address` on. `key` must be followed by
+    /// zeroes, because UCX reads as far as the key says itself.
+    ///
+    /// # Errors
+    /// No transport of the connection can use the memory.
+    pub(crate) fn peer_memory(&self, key: &[u8], address: u64, length: usize) -> io::Result<PeerMemory> {
+        PeerMemory::new(self.library(), self.handle, key, (address, length))
+    }
+
+    /// Sends bytes of `memory` behind all earlier ones. They must not change until that is over. A
+    /// failure is one of the connection.
+    pub(crate) fn send_memory(&self, memory: &Arc<Memory>, bytes: Range<usize>) -> Operation {
+        let status = Arc::new(AtomicI8::new(IN_PROGRESS));
+        if bytes.start > bytes.end || bytes.end > memory.length() {
+            self.failure.store(INVALID_PARAMETER, Ordering::Relaxed);
+            return Operation(status);
+        }
+        self.begin(Arc::clone(&status), Arc::clone(memory), |parameters| {
+            // SAFETY: the memory has the bytes, and stays until UCX has called back, or has
+            // returned that it will not; the endpoint is valid.
+            unsafe {
+                let data = memory.address().as_ptr().add(bytes.start).cast();
+                (self.library().ucp_stream_send_nbx)(self.handle, data, bytes.len(), parameters)
+            }
+        });
+        Operation(status)
+    }
+
+    /// Starts an operation whose callback is [`on_complete`].
+    fn begin(
+        &self,
+        status: Arc<AtomicI8>,
+        memory: Arc<Memory>,
+        start: impl FnOnce(*const RequestParameters) -> Handle,
+    ) {
+        let (failure, library) = (Arc::clone(&self.failure), self.library());
+        let completing = Box::into_raw(Box::new(Completing { status, failure, library, _memory: memory }));
+        let parameters = RequestParameters::new(Callback { send: on_complete }, completing.cast(), 0);
+        if let Started::Over(status) = Started::new(start(&raw const parameters)) {
+            // SAFETY: UCX does not call back, so that this is the only reference.
+            unsafe { Box::from_raw(completing) }.complete(status);
+        }
+    }
+
+    /// Closes the connection at once. The peer sees a failure, if it has not closed its end. The
+    /// memory of the peer is released behind the endpoint.
+    pub(crate) fn close(self, memory: Option<PeerMemory>) -> Closing {
         let over = Arc::new(AtomicBool::new(false));
         let argument: *mut (Arc<AtomicBool>, &Library) =
             Box::into_raw(Box::new((Arc::clone(&over), self.library())));
@@ -191,7 +297,7 @@ impl Endpoint {
             // SAFETY: UCX does not call back, so that this is the only reference.
             drop(unsafe { Box::from_raw(argument) });
         }
-        Closing { _worker: self.worker, over, failure: Arc::as_ptr(&self.failure) }
+        Closing { _worker: self.worker, _memory: memory, over, failure: Arc::as_ptr(&self.failure) }
     }
 }
 
@@ -207,6 +313,15 @@ impl Drop for Closing {
         if self.is_over() {
             // SAFETY: the reference for the callback was made with the endpoint, which is gone.
             unsafe { Arc::from_raw(self.failure) };
+        }
+    }
+}
+
+impl Completing {
+    fn complete(&self, status: Status) {
+        self.status.store(status, Ordering::Relaxed);
+        if status != OK {
+            self.failure.store(status, Ordering::Relaxed);
         }
     }
 }
@@ -237,12 +352,22 @@ unsafe extern "C" fn on_sent(request: Handle, _: Status, data: *mut c_void) {
 }
 
 /// # Safety
+/// `data` came from `Endpoint::begin`. UCX calls this once, for a valid request.
+unsafe extern "C" fn on_complete(request: Handle, status: Status, data: *mut c_void) {
+    // SAFETY: by the contract of this function.
+    let completing = unsafe { Box::from_raw(data.cast::<Completing>()) };
+    completing.complete(status);
+    // SAFETY: the request is over, and nothing else refers to it.
+    unsafe { (completing.library.ucp_request_free)(request) };
+}
+
+/// # Safety
 /// `data` came from `Endpoint::receive`. UCX calls this once, for a valid request.
 unsafe extern "C" fn on_received(request: Handle, status: Status, length: usize, data: *mut c_void) {
     // SAFETY: by the contract of this function.
-    let Receiving { buffer, slot } = *unsafe { Box::from_raw(data.cast::<Receiving>()) };
+    let Receiving { space, slot } = *unsafe { Box::from_raw(data.cast::<Receiving>()) };
     let library = slot.1;
-    *slot.0.lock() = Some((buffer, status, length));
+    *slot.0.lock() = Some((space, status, length));
     // SAFETY: the request is over, and nothing else refers to it.
     unsafe { (library.ucp_request_free)(request) };
 }

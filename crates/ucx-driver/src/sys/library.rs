@@ -10,6 +10,8 @@ use socket2::SockAddrStorage;
 /// `ucs_status_t`, a packed enumeration.
 pub(super) type Status = i8;
 pub(super) const OK: Status = 0;
+pub(super) const IN_PROGRESS: Status = 1;
+pub(super) const INVALID_PARAMETER: Status = -5;
 const UNREACHABLE: Status = -6;
 const INVALID_ADDRESS: Status = -7;
 pub(super) const BUSY: Status = -15;
@@ -44,6 +46,7 @@ pub(super) struct ContextParameters {
 
 pub(super) const CONTEXT_FEATURES: u64 = 1;
 pub(super) const CONTEXT_MT_WORKERS_SHARED: u64 = 1 << 5;
+pub(super) const FEATURE_RMA: u64 = 1 << 1;
 pub(super) const FEATURE_WAKEUP: u64 = 1 << 4;
 pub(super) const FEATURE_STREAM: u64 = 1 << 5;
 
@@ -162,6 +165,8 @@ const REQUEST_CALLBACK: u32 = 1 << 1;
 const REQUEST_USER_DATA: u32 = 1 << 2;
 const REQUEST_FLAGS: u32 = 1 << 4;
 pub(super) const CLOSE_FORCE: u32 = 1;
+/// `UCP_STREAM_RECV_FLAG_WAITALL`.
+pub(super) const RECEIVE_ALL: u32 = 1;
 
 impl RequestParameters {
     pub(super) fn new(callback: Callback, user_data: *mut c_void, flags: u32) -> Self {
@@ -179,6 +184,32 @@ impl RequestParameters {
         }
     }
 }
+
+/// `ucp_mem_map_params_t`.
+#[repr(C)]
+pub(super) struct MemoryParameters {
+    pub(super) fields: u64,
+    pub(super) address: *mut c_void,
+    pub(super) length: usize,
+    pub(super) flags: c_uint,
+    pub(super) protection: c_uint,
+    pub(super) memory_type: c_int,
+}
+
+pub(super) const MEMORY_ADDRESS: u64 = 1;
+pub(super) const MEMORY_LENGTH: u64 = 1 << 1;
+pub(super) const MEMORY_FLAGS: u64 = 1 << 2;
+pub(super) const MEMORY_ALLOCATE: c_uint = 1 << 1;
+
+/// `ucp_mem_attr_t` up to 1.12; a later field follows.
+#[repr(C)]
+pub(super) struct MemoryAttributes {
+    pub(super) fields: u64,
+    pub(super) address: *mut c_void,
+    pub(super) length: usize,
+}
+
+pub(super) const MEMORY_ATTRIBUTE_ADDRESS: u64 = 1;
 
 /// The result of an operation that may go on (`ucs_status_ptr_t`).
 pub(super) enum Started {
@@ -238,14 +269,23 @@ functions! {
     ucp_context_print_info(Handle, *mut libc::FILE);
     ucp_ep_close_nbx(Handle, *const RequestParameters) -> Handle;
     ucp_ep_create(Handle, *const EndpointParameters, *mut Handle) -> Status;
+    ucp_ep_print_info(Handle, *mut libc::FILE);
     ucp_ep_query(Handle, *mut EndpointAttributes) -> Status;
+    ucp_ep_rkey_unpack(Handle, *const c_void, *mut Handle) -> Status;
     ucp_get_version(*mut c_uint, *mut c_uint, *mut c_uint);
     ucp_init_version(c_uint, c_uint, *const ContextParameters, *const c_void, *mut Handle) -> Status;
     ucp_listener_create(Handle, *const ListenerParameters, *mut Handle) -> Status;
     ucp_listener_destroy(Handle);
     ucp_listener_query(Handle, *mut ListenerAttributes) -> Status;
     ucp_listener_reject(Handle, Handle) -> Status;
+    ucp_mem_map(Handle, *const MemoryParameters, *mut Handle) -> Status;
+    ucp_mem_query(Handle, *mut MemoryAttributes) -> Status;
+    ucp_mem_unmap(Handle, Handle) -> Status;
     ucp_request_free(Handle);
+    ucp_rkey_buffer_release(*mut c_void);
+    ucp_rkey_destroy(Handle);
+    ucp_rkey_pack(Handle, Handle, *mut *mut c_void, *mut usize) -> Status;
+    ucp_rkey_ptr(Handle, u64, *mut *mut c_void) -> Status;
     ucp_stream_recv_nbx(Handle, *mut c_void, usize, *mut usize, *const RequestParameters) -> Handle;
     ucp_stream_send_nbx(Handle, *const c_void, usize, *const RequestParameters) -> Handle;
     ucp_worker_arm(Handle) -> Status;

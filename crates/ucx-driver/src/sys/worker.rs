@@ -109,6 +109,10 @@ impl NewWorker {
 }
 
 impl Worker {
+    pub(crate) fn context(&self) -> &'static Context {
+        self.0.context
+    }
+
     /// Moves data and calls back. Returns whether there was anything to do.
     pub(crate) fn progress(&self) -> bool {
         // SAFETY: the worker is valid, and this is its only thread.
