@@ -15,6 +15,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::{ParserLimits, ReplyParser};
 use ropewalk_protocol::server::{self, Action, Failure, Operation, Outcome, SessionConfig};
+use ropewalk_protocol::slots::{ReservedSlots, SlotsCommand};
 use ropewalk_protocol::space::{ReservedSpace, SpaceCommand};
 use ropewalk_protocol::upload::UploadStep;
 use ropewalk_protocol::usage::Usage;
@@ -117,6 +118,17 @@ fn outcome(operation: &Operation, choose: &mut Decisions<'_>) -> Result<Outcome,
             },
             Operation::Ranges(_) => Outcome::Ranges(RangeSet::from_range(0..5)),
             Operation::Usage { .. } => Outcome::Usage(Usage { used: 1, free: 2, total: 3 }),
+            Operation::Slots(SlotsCommand::Reserve(_) | SlotsCommand::List) => {
+                let token = "t".into();
+                Outcome::ReservedSlots(vec![ReservedSlots {
+                    token,
+                    slots: 3,
+                    rate: 2,
+                    from: 1,
+                    until: 9,
+                    lease: 5,
+                }])
+            }
             Operation::Space(SpaceCommand::Reserve { .. } | SpaceCommand::List) => {
                 Outcome::Reserved(vec![ReservedSpace { token: "t".into(), bytes: 3, left: 2, end: 1 }])
             }

@@ -145,6 +145,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("bandwidth.rs", "BandwidthLimit", "`[[bandwidth]]`"),
     ("bandwidth.rs", "Shares", "`[shares]`"),
     ("limits.rs", "Limits", "`[limits]`"),
+    ("reservations.rs", "Reservations", "`[reservations]`"),
     ("limits.rs", "Timeouts", "`[timeouts]`"),
     ("log.rs", "Log", "`[log]`"),
     ("admin.rs", "Admin", "`[admin]`"),

@@ -1,5 +1,5 @@
 //! `kill -9` of a copy or a reservation with a network path at random steps: the next command
-//! leaves no path behind, and no space is left without its path for longer than a lease.
+//! leaves no path behind, and no space or slot is left without its path for longer than a lease.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,9 +27,9 @@ const REQUESTS: u64 = 9;
 const REQUESTS_TO_RESERVE: u64 = 4;
 /// So many reservations are killed.
 const RESERVATIONS: u32 = 20;
-/// How long a server keeps space for a reservation that is not complete, and a margin.
+/// How long a server keeps a part of a reservation that is not complete, and a margin.
 const LEASE: u64 = 120 + 5;
-/// For how long paths and space are reserved.
+/// For how long paths and parts of servers are reserved.
 const HOURS: u64 = 2;
 /// Copies at a time.
 const AT_A_TIME: u32 = 5;
@@ -112,14 +112,14 @@ fn crash(is_rest: bool, seed: u64) -> bool {
     killed
 }
 
-/// A server with a quota, and a user who has a password.
-struct SpaceServer {
+/// A server with a quota and slots, and a user who has a password.
+struct PartServer {
     program: Program,
     /// Of a directory with the quota.
     url: String,
 }
 
-impl SpaceServer {
+impl PartServer {
     fn start(scratch: &Scratch) -> Self {
         let root = scratch.directory("root").unwrap();
         let passwords = scratch.join("users");
@@ -132,8 +132,10 @@ impl SpaceServer {
         let text = format!(
             "root = {root:?}\nlisten = ['127.0.0.1:0']\npassword_file = {passwords:?}\n\
              [identity]\nmapped = false\n[tls]\nenabled = false\n[space]\nstate_directory = {:?}\n\
-             [[quota]]\nname = 'q'\ntree = {root:?}\nbytes = '100MiB'\n",
+             [[quota]]\nname = 'q'\ntree = {root:?}\nbytes = '100MiB'\n[[bandwidth]]\n\
+             rate = '1Gbit/s'\n[reservations]\nstate_file = {:?}\nslots = 50\nbandwidth = 50\n",
             scratch.join("ledger"),
+            scratch.join("slots"),
         );
         fs::write(&config, text).unwrap();
         let mut serve = peers::ropewalk_command().unwrap();
@@ -144,24 +146,26 @@ impl SpaceServer {
         Self { program, url: format!("ftp://ada:sesame@{address}/") }
     }
 
-    /// The tokens and ends of the reservations, in seconds since 1970.
-    fn reservations(&self) -> Vec<(String, u64)> {
+    /// The tokens and ends of the reservations of space or slots, in seconds since 1970.
+    fn reservations(&self, (command, end): (&str, &str)) -> Vec<(String, u64)> {
         let mut list = peers::ropewalk_command().unwrap();
         let listed =
-            run(list.args(["space", "list", "--json", &self.url]), LIMIT).unwrap().succeeded().unwrap();
+            run(list.args([command, "list", "--json", &self.url]), LIMIT).unwrap().succeeded().unwrap();
         let of_line = |line: &str| {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            (line["token"].as_str().unwrap().to_owned(), line["until"].as_u64().unwrap())
+            (line["token"].as_str().unwrap().to_owned(), line[end].as_u64().unwrap())
         };
         listed.text().lines().map(of_line).collect()
     }
 }
 
-/// Kills one reservation of a path with space. Returns whether it was killed before its end.
+/// Kills one reservation of a path with space and slots. Returns whether it was killed before its
+/// end.
 fn crash_of_reservation(seed: u64) -> bool {
     let mut random = Random::new(seed);
-    // A step at the server of the space, or one at the provider.
-    let log = ["space reserved", "reservation extended"].get(random.below(6) as usize);
+    // A step at the server, or one at the provider.
+    let steps = ["space reserved", "slots reserved", "reservation extended", "reservation of slots extended"];
+    let log = steps.get(random.below(10) as usize);
     let moment = match random.below(3) {
         0 => Moment::Before,
         1 => Moment::Unanswered,
@@ -176,7 +180,7 @@ fn crash_of_reservation(seed: u64) -> bool {
     };
     let provider = NsiProvider::start(faults).unwrap();
     let scratch = Scratch::new().unwrap();
-    let server = SpaceServer::start(&scratch);
+    let server = PartServer::start(&scratch);
     fs::write(scratch.join("path.toml"), provider.file(nsi_provider::free_port().unwrap())).unwrap();
     let command = || -> Command {
         let mut command = peers::ropewalk_command().unwrap();
@@ -186,6 +190,7 @@ fn crash_of_reservation(seed: u64) -> bool {
     let mut reserve = command();
     reserve.args(["reserve", &format!("nsi:{}", scratch.join("path.toml").display())]);
     reserve.args(["--for", &format!("{HOURS}h"), "--space", "1MiB", "--at", &server.url]);
+    reserve.args(["--slots", "2", "--bandwidth", "100Mbit/s"]);
     let mut reserve = Program::start(&mut reserve).unwrap();
     let pid = Pid::from_raw(reserve.pid().try_into().unwrap()).unwrap();
     trap.program.set(pid).unwrap();
@@ -195,9 +200,12 @@ fn crash_of_reservation(seed: u64) -> bool {
     }
     let killed = !reserve.wait(LIMIT).unwrap().success();
     let next = run(command().args(["reservations", "--json"]), LIMIT).unwrap().succeeded().unwrap();
-    let space = server.reservations();
+    let parts = ["space", "slots"].map(|command| {
+        let end = if command == "space" { "until" } else { "lease" };
+        (command, server.reservations((command, end)))
+    });
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let case = format!("{case}: {} {} {space:?} at {now}", next.text(), next.errors());
+    let case = format!("{case}: {} {} {parts:?} at {now}", next.text(), next.errors());
     match next.text().lines().next() {
         Some(line) => {
             let entry: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -206,15 +214,21 @@ fn crash_of_reservation(seed: u64) -> bool {
                 (Some("person"), Some("reserved"))
             );
             let until = entry["until"].as_u64().unwrap();
-            assert!(provider.has_path() && space.len() == 1 && space[0].1 + 2 >= until, "{case}");
+            let is_kept =
+                |part: &(&str, Vec<(String, u64)>)| matches!(&part.1[..], [(_, end)] if end + 2 >= until);
+            assert!(provider.has_path() && parts.iter().all(is_kept), "{case}");
         }
         None => {
             assert!(!provider.has_path() && killed, "{case}");
-            // A crash just before the last record leaves space, which the next command names.
-            let is_named = |token: &str| {
-                next.errors().lines().any(|line| line.contains("space release") && line.contains(token))
+            // A crash just before the last record leaves parts, which the next command names.
+            let is_named = |command: &str, token: &str| {
+                let release = format!("{command} release");
+                next.errors().lines().any(|line| line.contains(&release) && line.contains(token))
             };
-            assert!(space.iter().all(|(token, end)| *end <= now + LEASE || is_named(token)), "{case}");
+            for (command, left) in &parts {
+                let may_stay = |(token, end): &(String, u64)| *end <= now + LEASE || is_named(command, token);
+                assert!(left.iter().all(may_stay), "{case}");
+            }
         }
     }
     killed

@@ -12,7 +12,7 @@ pub mod credentials;
 pub mod exit;
 pub mod guc;
 pub mod habits;
-mod held_space;
+mod held;
 mod listing;
 mod local;
 pub mod logging;

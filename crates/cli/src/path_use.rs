@@ -15,13 +15,13 @@ use anyhow::{Context, anyhow};
 use parking_lot::Mutex;
 use ropewalk_client::{Cancel, Event, EventSink, Location, Options, Pair, state_directory};
 use ropewalk_paths::{
-    Binding, Entry, Goal, Journal, JournalError, Notice, Owner, PathError, Phase, Policy, Request, Runner,
-    now,
+    Binding, Entry, Goal, Held, Journal, JournalError, Notice, Owner, Part, PathError, Phase, Policy,
+    Request, Runner, now,
 };
 
 use ropewalk_protocol::url::Url;
 
-use crate::held_space::tell_release;
+use crate::held::tell_release;
 use crate::output::say;
 use crate::path_source::PathSource;
 use crate::settings::PathSettings;
@@ -86,7 +86,7 @@ fn recover(journal: &Journal, entry: &Entry, over: bool) -> anyhow::Result<()> {
         true => Err(anyhow!("the provider has not confirmed its end; a later run tries again")),
         false => {
             say(format_args!("ropewalk: the path {} of an earlier run was removed", entry.id));
-            entry.space.iter().for_each(tell_release);
+            entry.held.iter().for_each(tell_release);
             Ok(())
         }
     }
@@ -137,10 +137,7 @@ impl PathUse {
         }
         match obtained {
             Ok(binding) => {
-                // Uploads draw on the space that was reserved with the path.
-                if let Some(held) = runner.entry().space.as_ref().filter(|held| goes_to(pairs, &held.url)) {
-                    options.login.destination.space_token.get_or_insert_with(|| held.token.clone());
-                }
+                use_held(&runner.entry().held, pairs, options);
                 say(format_args!("ropewalk: the path {} is up{}", runner.entry().id, Shown(&binding)));
                 apply(&binding, options);
             }
@@ -191,15 +188,32 @@ impl Drop for PathUse {
     }
 }
 
-/// Whether a copy stores files at this server.
-fn goes_to(pairs: &[Pair], server: &str) -> bool {
+/// Lets the copy use what was reserved with the path at its servers: uploads draw on the space, and
+/// transfers use the slots.
+fn use_held(held: &[Held], pairs: &[Pair], options: &mut Options) {
+    for Held { url, token, part } in held {
+        let is_at = |end: fn(&Pair) -> &Location| pairs.iter().any(|pair| is_at(end(pair), url));
+        let (to, from) = (is_at(|pair| &pair.destination), is_at(|pair| &pair.source));
+        let (source, destination) = (&mut options.login.source, &mut options.login.destination);
+        let place = match part {
+            Part::Space { .. } if to => &mut destination.space_token,
+            Part::Slots { .. } if to && destination.slots_token.is_none() => &mut destination.slots_token,
+            Part::Slots { .. } if from => &mut source.slots_token,
+            _ => continue,
+        };
+        place.get_or_insert_with(|| token.clone());
+    }
+}
+
+/// Whether an end of a copy is at this server.
+fn is_at(end: &Location, server: &str) -> bool {
     let Ok(server) = Url::parse(server) else { return false };
-    pairs.iter().any(|pair| match &pair.destination {
+    match end {
         Location::Remote(url) => {
             (url.scheme, &url.host, url.port) == (server.scheme, &server.host, server.port)
         }
         _ => false,
-    })
+    }
 }
 
 /// Starts the reservation, or takes over one that is there. The second value tells whether the path

@@ -216,6 +216,7 @@ impl Options {
             stack: own.and_then(|own| own.stack.clone()).or_else(|| self.data.stack.clone()),
             disk_stack: own.and_then(|own| own.disk_stack.clone()).or_else(|| self.data.disk_stack.clone()),
             space_token: own.and_then(|own| own.space_token.clone()),
+            slots_token: own.and_then(|own| own.slots_token.clone()),
         }
     }
 

@@ -200,6 +200,7 @@ pub use model::xdg::state_directory;
 pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;
 pub use ropewalk_limits::{LocalTime, Timetable};
+pub use ropewalk_protocol::slots::{ReservedSlots, SlotsRequest};
 pub use ropewalk_protocol::space::ReservedSpace;
 pub use ropewalk_storage::DirectIo;
 pub use ropewalk_tls::{Fingerprint, NoFingerprint};

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bstr::BString;
 use ropewalk_protocol::command::Command;
+use ropewalk_protocol::slots::{ReservedSlots, SlotsRequest};
 use ropewalk_protocol::space::ReservedSpace;
 use ropewalk_protocol::url::Url;
 use ropewalk_protocol::usage::Usage;
@@ -250,6 +251,41 @@ impl Remote {
     /// The server does not list them, its answer cannot be parsed, or the session breaks.
     pub fn reserved_space(&mut self) -> Result<Vec<ReservedSpace>, Error> {
         Ok(self.session.reserved_space()?)
+    }
+
+    /// Reserves permits for transfers and a rate for a window of time (SITE SLOTS RESERVE).
+    ///
+    /// # Errors
+    /// The server does not know SITE SLOTS or has too little left, its answer cannot be parsed, or
+    /// the session breaks.
+    pub fn reserve_slots(&mut self, request: SlotsRequest) -> Result<ReservedSlots, Error> {
+        Ok(self.session.reserve_slots(request)?)
+    }
+
+    /// Moves the end of the lease of a reservation of slots to so much time from now, at most to
+    /// the end of its window (SITE SLOTS EXTEND).
+    ///
+    /// # Errors
+    /// The user has none with this token (any more), the answer cannot be parsed, or the session
+    /// breaks.
+    pub fn extend_slots(&mut self, token: &str, lease: Duration) -> Result<ReservedSlots, Error> {
+        Ok(self.session.extend_slots(token, lease)?)
+    }
+
+    /// Ends a reservation of slots. Returns `false` if the user has none with this token.
+    ///
+    /// # Errors
+    /// The server does not know SITE SLOTS, or the session breaks.
+    pub fn release_slots(&mut self, token: &str) -> Result<bool, Error> {
+        Ok(self.session.release_slots(token)?)
+    }
+
+    /// The reservations of slots of the user.
+    ///
+    /// # Errors
+    /// The server does not list them, its answer cannot be parsed, or the session breaks.
+    pub fn reserved_slots(&mut self) -> Result<Vec<ReservedSlots>, Error> {
+        Ok(self.session.reserved_slots()?)
     }
 
     /// Ends the session with QUIT.

@@ -11,6 +11,7 @@ pub(crate) mod ops;
 mod over_tls;
 mod reuse;
 mod security;
+mod slots;
 mod space;
 mod stack;
 mod stripes;
@@ -199,6 +200,7 @@ impl Session {
         session.choose_stack()?;
         session.choose_disk_stack()?;
         session.draw_on_reservation()?;
+        session.use_slots()?;
         session.give_hop_logins()?;
         session.report_stack();
         setup.events.event(Event::Connected { peer: endpoint.name.clone() });

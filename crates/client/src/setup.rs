@@ -87,6 +87,7 @@ pub(crate) struct Setup {
     pub tls: crate::tls::Shared,
     pub warned_of_clear: WarnedServers,
     pub warned_of_congestion: WarnedServers,
+    pub warned_of_slots: WarnedServers,
     /// Sends fireflies, if the options name destinations.
     pub fireflies: Option<Reporter>,
     /// Decides which addresses may be connected to.
@@ -127,6 +128,7 @@ impl Setup {
             tls: crate::tls::Shared::default(),
             warned_of_clear: WarnedServers::default(),
             warned_of_congestion: WarnedServers::default(),
+            warned_of_slots: WarnedServers::default(),
             fireflies: reporter(options),
             gate,
             stacks: Mutex::default(),

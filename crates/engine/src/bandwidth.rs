@@ -6,12 +6,13 @@
 //! receiver that does not read lets the peer's window hold the sender back. Limits can change at
 //! any time: a waiting stream looks again at the latest after [`LOOK_AGAIN`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
-use ropewalk_limits::{Division, FlowId, FlowSpec, LimitSpec, LocalTime, Mark, Purse, Timetable};
+use ropewalk_limits::{Booking, Division, FlowId, FlowSpec, LimitSpec, LocalTime, Mark, Purse, Timetable};
 
 /// A stream moves at a time what the limit lets through in this time, within these bounds in bytes.
 const AT_ONCE: f64 = 0.02;
@@ -20,7 +21,7 @@ const MOST_AT_ONCE: usize = 1 << 20;
 /// A waiting stream looks after this time whether it may continue earlier. Shorter than the time
 /// that limits save.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Timetables are looked at this often.
+/// Timetables and windows of reservations are looked at this often.
 const TIMETABLES: Duration = Duration::from_secs(1);
 
 /// Limits by name, and the flows that share them.
@@ -37,6 +38,8 @@ struct State {
     division: Division,
     /// The limits that change with the time of day.
     timetables: Vec<(String, Timetable)>,
+    /// The reservations whose rates are guaranteed during their windows.
+    bookings: Vec<Booking>,
     looked: Option<Instant>,
 }
 
@@ -55,6 +58,13 @@ impl Limiter {
         self.any.store(any, Ordering::Relaxed);
     }
 
+    /// Sets the reservations. The token of one is the name of the guarantee of its flows.
+    pub fn set_bookings(&self, bookings: Vec<Booking>) {
+        let mut state = self.state.lock();
+        state.bookings = bookings;
+        state.look(self.began.elapsed());
+    }
+
     /// A flow with these properties. All flows with the same ones share their part.
     pub fn join(self: &Arc<Self>, spec: &FlowSpec) -> Arc<Bandwidth> {
         let flow = self.state.lock().division.join(spec, self.began.elapsed());
@@ -70,22 +80,33 @@ impl Limiter {
     fn at_present(&self) -> (MutexGuard<'_, State>, Duration) {
         let mut state = self.state.lock();
         let now = self.began.elapsed();
-        state.follow_timetables(now);
+        state.follow_clock(now);
         (state, now)
     }
 }
 
 impl State {
-    /// Applies the rates of the time of day.
-    fn follow_timetables(&mut self, now: Duration) {
-        if self.timetables.is_empty() || self.looked.is_some_and(|looked| looked.elapsed() < TIMETABLES) {
-            return;
+    /// Applies the rates of the time of day, and the reservations whose windows have begun.
+    fn follow_clock(&mut self, now: Duration) {
+        let looks = !self.timetables.is_empty() || !self.bookings.is_empty();
+        if looks && self.looked.is_none_or(|looked| looked.elapsed() >= TIMETABLES) {
+            self.look(now);
         }
+    }
+
+    fn look(&mut self, now: Duration) {
         self.looked = Some(Instant::now());
-        let local = LocalTime::of(SystemTime::now());
+        let time = SystemTime::now();
+        let local = LocalTime::of(time);
         for (name, timetable) in &self.timetables {
             self.division.set_rate(name, timetable.rate(local), now);
         }
+        let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let in_force =
+            self.bookings.iter().filter(|booking| booking.rate > 0 && booking.is_in_force(seconds));
+        let guarantees: BTreeMap<_, _> =
+            in_force.map(|booking| (booking.token.clone(), booking.rate)).collect();
+        self.division.set_guarantees(guarantees, now);
     }
 }
 

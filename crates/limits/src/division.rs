@@ -5,6 +5,10 @@
 //! the share of an idle one is lent without any message. A limit saves unused bytes for a moment: a
 //! thread that wakes late catches up. The caller passes the time in, which must not go
 //! back; if it does, nothing happens.
+//!
+//! A flow with a guarantee loses time while it has no debt, because a stream needs a moment to move
+//! its next bytes. The guarantee counts what its flows are behind by, and then has a higher rate
+//! until they have caught up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +17,8 @@ use crate::shares::{Sharer, rates};
 
 /// Unused time of a limit that may be caught up with.
 const SAVED: f64 = 0.1;
+/// A guarantee whose flows are behind has so many times its rate.
+const CATCHING_UP: f64 = 2.0;
 /// Less than this many bytes are no debt: sums of fractions are not exact.
 const NOTHING: f64 = 0.01;
 
@@ -35,6 +41,8 @@ pub struct FlowSpec {
     /// The user's weight within the group.
     pub user_weight: u32,
     pub limits: Vec<LimitSpec>,
+    /// The guarantee of a rate that it has ([`Division::set_guarantees`]).
+    pub guarantee: Option<String>,
 }
 
 /// A flow of a [`Division`].
@@ -55,6 +63,7 @@ pub struct Division {
     next: u64,
     limits: Vec<Limit>,
     flows: BTreeMap<FlowId, Flow>,
+    guarantees: BTreeMap<String, Guarantee>,
     /// The rates of the flows with debts, in their order; `None` if they have to be computed.
     rates: Option<Vec<(FlowId, f64)>>,
 }
@@ -67,6 +76,22 @@ struct Limit {
     /// Saved bytes.
     saved: f64,
     flows: u32,
+}
+
+/// A rate that flows have together.
+#[derive(Debug)]
+struct Guarantee {
+    /// Bytes per second.
+    rate: f64,
+    /// Bytes by which its flows are behind, at most those of [`SAVED`].
+    behind: f64,
+}
+
+impl Guarantee {
+    /// The least rate of its flows at present.
+    fn floor(&self) -> f64 {
+        if self.behind > NOTHING { self.rate * CATCHING_UP } else { self.rate }
+    }
 }
 
 #[derive(Debug)]
@@ -140,6 +165,28 @@ impl Division {
         }
     }
 
+    /// Sets the guarantees that hold now, by name, in bytes per second. The flows of one together
+    /// have at least its rate, as far as their limits let them; what they do not use is lent to
+    /// others.
+    pub fn set_guarantees(&mut self, guarantees: BTreeMap<String, u64>, now: Duration) {
+        let is_same = guarantees.len() == self.guarantees.len()
+            && guarantees
+                .iter()
+                .zip(&self.guarantees)
+                .all(|((name, rate), (own, guarantee))| name == own && *rate as f64 == guarantee.rate);
+        if is_same {
+            return;
+        }
+        self.advance(now);
+        let of = |(name, rate): (String, u64)| {
+            let behind = self.guarantees.get(&name).map_or(0.0, |guarantee| guarantee.behind);
+            let rate = rate as f64;
+            (name, Guarantee { rate, behind: behind.min(rate * SAVED) })
+        };
+        self.guarantees = guarantees.into_iter().map(of).collect();
+        self.rates = None;
+    }
+
     /// The flow has moved `bytes`. Returns the mark for [`Self::due`].
     pub fn charge(&mut self, id: FlowId, bytes: u64, now: Duration) -> Option<Mark> {
         self.advance(now);
@@ -199,7 +246,7 @@ impl Division {
         self.advance(now);
         self.lowest_limit(id)?;
         let members = self.flows.get(&id)?.members.max(1);
-        let rates = rates_of(&self.flows, &self.limits, Some(id));
+        let rates = self.rates_of(Some(id));
         let (_, rate) = rates.into_iter().find(|(other, _)| *other == id)?;
         Some((rate / f64::from(members)) as u64)
     }
@@ -250,7 +297,27 @@ impl Division {
             let rates = self.rates().to_vec();
             let first =
                 rates.iter().map(|(id, rate)| self.flows[id].debt / rate).fold(f64::INFINITY, f64::min);
-            let step = left.min(first);
+            let mut had: BTreeMap<&str, f64> = BTreeMap::new();
+            for (id, rate) in &rates {
+                if let Some(name) = self.flows[id].spec.guarantee.as_deref() {
+                    *had.entry(name).or_default() += rate;
+                }
+            }
+            let caught_up = self.guarantees.iter().filter_map(|(name, guarantee)| {
+                let gains = had.get(name.as_str())? - guarantee.rate;
+                (gains > 0.0 && guarantee.behind > NOTHING).then(|| guarantee.behind / gains)
+            });
+            let step = left.min(first).min(caught_up.fold(f64::INFINITY, f64::min));
+            for (name, guarantee) in &mut self.guarantees {
+                let before = guarantee.floor();
+                let loses = guarantee.rate - had.get(name.as_str()).copied().unwrap_or_default();
+                if loses.is_finite() {
+                    guarantee.behind = (guarantee.behind + loses * step).clamp(0.0, guarantee.rate * SAVED);
+                }
+                if guarantee.floor() != before {
+                    self.rates = None;
+                }
+            }
             let mut used = vec![0.0; self.limits.len()];
             for (id, rate) in &rates {
                 let Some(flow) = self.flows.get_mut(id) else { continue };
@@ -270,34 +337,46 @@ impl Division {
     }
 
     fn rates(&mut self) -> &[(FlowId, f64)] {
-        let (flows, limits) = (&self.flows, &self.limits);
-        self.rates.get_or_insert_with(|| rates_of(flows, limits, None))
+        let rates = self.rates.take().unwrap_or_else(|| self.rates_of(None));
+        self.rates.insert(rates)
     }
-}
 
-/// The rates of the flows with debts, and of `another`.
-fn rates_of(flows: &BTreeMap<FlowId, Flow>, limits: &[Limit], another: Option<FlowId>) -> Vec<(FlowId, f64)> {
-    let takes_part = |id: FlowId, flow: &Flow| flow.debt > 0.0 || another == Some(id);
-    let indebted: Vec<_> = flows.iter().filter(|(id, flow)| takes_part(**id, flow)).collect();
-    let limited: Vec<Vec<usize>> = indebted
-        .iter()
-        .map(|(_, flow)| flow.limits.iter().copied().filter(|&at| limits[at].rate.is_some()).collect())
-        .collect();
-    let sharers = indebted.iter().zip(&limited).map(|((_, flow), limits)| Sharer {
-        group: &flow.spec.group,
-        group_weight: f64::from(flow.spec.group_weight.max(1)),
-        user: &flow.spec.user,
-        user_weight: f64::from(flow.spec.user_weight.max(1)),
-        limits,
-    });
-    let sharers: Vec<_> = sharers.collect();
-    let capacities: Vec<f64> = limits.iter().map(|limit| limit.rate.unwrap_or(f64::INFINITY)).collect();
-    let found = rates(&sharers, &capacities);
-    let found = indebted.iter().zip(&limited).zip(found).map(|(((id, _), limits), rate)| {
-        // All its limits may have been lifted since it got the debt.
-        (**id, if limits.is_empty() { f64::INFINITY } else { rate })
-    });
-    found.collect()
+    /// The rates of the flows with debts, and of `another`.
+    fn rates_of(&self, another: Option<FlowId>) -> Vec<(FlowId, f64)> {
+        let takes_part = |id: FlowId, flow: &Flow| flow.debt > 0.0 || another == Some(id);
+        let indebted: Vec<_> = self.flows.iter().filter(|(id, flow)| takes_part(**id, flow)).collect();
+        let is_limited = |at: &usize| self.limits[*at].rate.is_some();
+        let limited: Vec<Vec<usize>> = indebted
+            .iter()
+            .map(|(_, flow)| flow.limits.iter().copied().filter(is_limited).collect())
+            .collect();
+        // Flows with the same guarantee divide it.
+        let mut guaranteed: BTreeMap<&str, u32> = BTreeMap::new();
+        for name in indebted.iter().filter_map(|(_, flow)| flow.spec.guarantee.as_deref()) {
+            *guaranteed.entry(name).or_default() += 1;
+        }
+        let floor = |spec: &FlowSpec| {
+            let name = spec.guarantee.as_deref()?;
+            Some(self.guarantees.get(name)?.floor() / f64::from(guaranteed[name]))
+        };
+        let sharers = indebted.iter().zip(&limited).map(|((_, flow), limits)| Sharer {
+            group: &flow.spec.group,
+            group_weight: f64::from(flow.spec.group_weight.max(1)),
+            user: &flow.spec.user,
+            user_weight: f64::from(flow.spec.user_weight.max(1)),
+            floor: floor(&flow.spec).unwrap_or_default(),
+            limits,
+        });
+        let sharers: Vec<_> = sharers.collect();
+        let capacities: Vec<f64> =
+            self.limits.iter().map(|limit| limit.rate.unwrap_or(f64::INFINITY)).collect();
+        let found = rates(&sharers, &capacities);
+        let found = indebted.iter().zip(&limited).zip(found).map(|(((id, _), limits), rate)| {
+            // All its limits may have been lifted since it got the debt.
+            (**id, if limits.is_empty() { f64::INFINITY } else { rate })
+        });
+        found.collect()
+    }
 }
 
 #[cfg(test)]

@@ -83,6 +83,11 @@ impl Timetable {
         self.entries.iter().find(|entry| entry.fits(now)).map_or(self.otherwise, |entry| entry.rate)
     }
 
+    /// The lowest rate at any time, in bytes per second; `None`: there is never a limit.
+    pub fn lowest(&self) -> Option<u64> {
+        self.entries.iter().filter_map(|entry| entry.rate).chain(self.otherwise).min()
+    }
+
     /// Whether the rate never changes.
     pub fn is_constant(&self) -> bool {
         self.entries.is_empty()

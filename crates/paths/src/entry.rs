@@ -161,14 +161,25 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Space at the destination of a copy that is reserved together with the path.
+/// A part of a server that is reserved together with the path.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct HeldSpace {
-    /// The directory at its server, without a password.
+pub struct Held {
+    /// The server, or a directory there, without a password.
     pub url: String,
     /// The name of the reservation at the server.
     pub token: String,
-    pub bytes: u64,
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// The amount of a [`Held`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Part {
+    /// Space in the directory.
+    Space { bytes: u64 },
+    /// Transfers at a time, and bytes per second of all of them together.
+    Slots { slots: u32, rate: u64 },
 }
 
 /// A reservation as the journal keeps it.
@@ -195,9 +206,9 @@ pub struct Entry {
     /// The end of the reserved time that was requested, and is not confirmed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extending: Option<Duration>,
-    /// It ends by itself with the time of the path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub space: Option<HeldSpace>,
+    /// They end by themselves with the time of the path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Held>,
 }
 
 impl Entry {
@@ -213,7 +224,7 @@ impl Entry {
             failure: None,
             extend_by: None,
             extending: None,
-            space: None,
+            held: Vec::new(),
         }
     }
 }

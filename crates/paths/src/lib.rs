@@ -18,7 +18,7 @@ mod provider;
 mod runner;
 mod tc;
 
-pub use entry::{Binding, Entry, HeldSpace, Id, Owner, Phase, Request};
+pub use entry::{Binding, Entry, Held, Id, Owner, Part, Phase, Request};
 pub use hook::{Hook, HookError, Target};
 pub use journal::{Journal, JournalError, Locked};
 pub use life::{Action, Goal, Life, Notice};

@@ -37,7 +37,7 @@ const LINES: [(&str, &str); 21] = [
 ];
 
 /// Ropewalk extensions, which are on the last line, each with the command that it needs.
-const EXTENSIONS: [(&str, &str); 9] = [
+const EXTENSIONS: [(&str, &str); 10] = [
     ("PassiveSender", ""),
     ("InlineChecksum", ""),
     ("Ranges", "SITE RANGES"),
@@ -47,6 +47,7 @@ const EXTENSIONS: [(&str, &str); 9] = [
     ("Usage", "SITE USAGE"),
     ("Space", "SITE SPACE"),
     ("SpaceExtend", "SITE SPACE"),
+    ("Slots", "SITE SLOTS"),
 ];
 
 /// Offered if uploads are not written in place ([`Offer::replaces`]).
@@ -220,6 +221,8 @@ pub struct Features {
     pub space: bool,
     /// Ropewalk extension: `SITE SPACE EXTEND`.
     pub space_extend: bool,
+    /// Ropewalk extension: `SITE SLOTS`, see [`crate::slots`].
+    pub slots: bool,
     /// Ropewalk extension: `OPTS RETR Congestion=`.
     pub congestion: bool,
     /// Ropewalk extension: `SITE DATAKEY`, see [`crate::data_key`].
@@ -286,6 +289,7 @@ impl Features {
             "UPLOAD" => self.upload = true,
             "SPACE" => self.space = true,
             "SPACEEXTEND" => self.space_extend = true,
+            "SLOTS" => self.slots = true,
             "CONGESTION" => self.congestion = true,
             "DATAKEY" => self.data_keys = true,
             "HOPLOGIN" => self.hop_login = true,
@@ -347,7 +351,7 @@ mod tests {
         assert_eq!(lines[1], b" STORATTR");
         assert_eq!(
             lines[lines.len() - 2],
-            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Usage;Space;SpaceExtend;Replace;Upload;"
+            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Usage;Space;SpaceExtend;Slots;Replace;Upload;"
         );
         assert_eq!(lines[lines.len() - 1], b"211 End.");
         assert!(!before.contains_str("CKSM"));
@@ -411,6 +415,7 @@ mod tests {
             upload: true,
             space: true,
             space_extend: true,
+            slots: true,
             congestion: true,
             data_keys: true,
             hop_login: true,

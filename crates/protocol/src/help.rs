@@ -61,7 +61,7 @@ const COMMANDS: [(&str, &str); 52] = [
 ];
 
 /// SITE verbs with their lines in HELP SITE.
-const SITE_COMMANDS: [(&str, &str); 38] = [
+const SITE_COMMANDS: [(&str, &str); 39] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
     ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
@@ -98,6 +98,11 @@ const SITE_COMMANDS: [(&str, &str); 38] = [
     ("PROFILE", "SITE PROFILE <sp> START [<sp> seconds] | CLOCK | STOP | FETCH"),
     ("RANGES", "SITE RANGES <sp> pathname"),
     ("SCITAG", "SITE SCITAG [<sp> 64 * experiment + activity | 0]"),
+    (
+        "SLOTS",
+        "SITE SLOTS <sp> RESERVE <sp> slots <sp> bytes per second <sp> delay <sp> seconds <sp> lease | \
+         EXTEND <sp> token <sp> lease | RELEASE <sp> token | USE <sp> token | USE <sp> NONE | LIST",
+    ),
     (
         "SPACE",
         "SITE SPACE <sp> RESERVE <sp> bytes <sp> seconds [<sp> pathname] | EXTEND <sp> token <sp> seconds | RELEASE <sp> token | \

@@ -33,6 +33,7 @@ pub mod reply;
 pub mod scitag;
 pub mod server;
 pub mod site;
+pub mod slots;
 pub mod space;
 pub mod stack;
 pub mod streams;

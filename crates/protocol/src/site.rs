@@ -14,6 +14,7 @@ use crate::host_port::Extended;
 use crate::one_port::Token;
 use crate::profiling::ProfileCommand;
 use crate::scitag::SciTagCommand;
+use crate::slots::SlotsCommand;
 use crate::space::SpaceCommand;
 use crate::upload::UploadCommand;
 use crate::usage::UsageCommand;
@@ -21,8 +22,8 @@ use crate::{facts, streams};
 
 /// A SITE sub-command of GCT, or one of Ropewalk ([`SiteCommand::DataKey`],
 /// [`SiteCommand::HopLogin`], [`SiteCommand::OnePort`], [`SiteCommand::Profile`],
-/// [`SiteCommand::Ranges`], [`SiteCommand::SciTag`], [`SiteCommand::Space`],
-/// [`SiteCommand::Streams`], [`SiteCommand::Upload`]).
+/// [`SiteCommand::Ranges`], [`SiteCommand::SciTag`], [`SiteCommand::Slots`],
+/// [`SiteCommand::Space`], [`SiteCommand::Streams`], [`SiteCommand::Upload`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteCommand {
     AuthzAssert(BString),
@@ -70,6 +71,9 @@ pub enum SiteCommand {
     SetDiskStack(BString),
     SetNetStack(BString),
     Sharing(BString),
+    /// Ropewalk extension: reservations of permits for transfers and of a rate. See
+    /// [`crate::slots`].
+    Slots(SlotsCommand),
     /// Ropewalk extension: reservations of bytes. See [`crate::space`].
     Space(SpaceCommand<Option<BString>>),
     /// Attributes of the next upload.
@@ -155,6 +159,7 @@ impl SiteCommand {
             b"SETDISKSTACK" => Self::SetDiskStack(args.text()?),
             b"SETNETSTACK" => Self::SetNetStack(args.text()?),
             b"SHARING" => Self::Sharing(args.text()?),
+            b"SLOTS" => Self::Slots(SlotsCommand::parse(args)?),
             b"SPACE" => Self::Space(SpaceCommand::parse(args)?),
             b"STORATTR" => Self::StorAttr(StoreAttributes::parse(&args.text()?)?),
             b"STREAMS" => Self::Streams(streams::number(args).ok_or(CommandError::InvalidArguments)?),
@@ -209,6 +214,7 @@ impl SiteCommand {
             Self::Streams(n) => line.word(n.to_string()),
             Self::Profile(command) => line.word(command.print()),
             Self::Upload(command) => line.word(command.print()),
+            Self::Slots(command) => line.word(command.print()),
             Self::Space(command) => line.word(command.print()),
             Self::Usage(command) => line.word(command.print()),
             Self::SciTag(command) => line.optional(command.print().as_ref()),
@@ -279,6 +285,7 @@ impl SiteCommand {
             Self::SetDiskStack(_) => "SETDISKSTACK",
             Self::SetNetStack(_) => "SETNETSTACK",
             Self::Sharing(_) => "SHARING",
+            Self::Slots(_) => "SLOTS",
             Self::Space(_) => "SPACE",
             Self::StorAttr(_) => "STORATTR",
             Self::Streams(_) => "STREAMS",

@@ -56,14 +56,14 @@ impl SpaceCommand<Option<BString>> {
                 Ok(Self::Reserve { bytes, seconds, path: args.optional_path() })
             }
             b"EXTEND" => {
-                let token = token(args.word()?)?;
+                let token = parse_token(args.word()?)?;
                 let seconds = number(args.last_word()?).filter(|seconds| *seconds > 0);
                 Ok(Self::Extend { token, seconds: seconds.ok_or(CommandError::InvalidArguments)? })
             }
-            b"RELEASE" => Ok(Self::Release(token(args.last_word()?)?)),
+            b"RELEASE" => Ok(Self::Release(parse_token(args.last_word()?)?)),
             b"USE" => match args.last_word()? {
                 none if none.eq_ignore_ascii_case(b"NONE") => Ok(Self::Use(None)),
-                word => Ok(Self::Use(Some(token(word)?))),
+                word => Ok(Self::Use(Some(parse_token(word)?))),
             },
             b"LIST" if args.is_empty() => Ok(Self::List),
             _ => Err(CommandError::InvalidArguments),
@@ -94,7 +94,7 @@ pub fn is_token(word: &[u8]) -> bool {
     (1..=LONGEST_TOKEN).contains(&word.len()) && word.iter().all(u8::is_ascii_graphic)
 }
 
-fn token(word: &[u8]) -> Result<String, CommandError> {
+pub(crate) fn parse_token(word: &[u8]) -> Result<String, CommandError> {
     let valid = is_token(word).then(|| String::from_utf8_lossy(word).into_owned());
     valid.ok_or(CommandError::InvalidArguments)
 }

@@ -186,7 +186,7 @@ fn congestion_control_is_limited_to_allowed_names() {
     let congestion = ["bbr", "cubic"].map(|name| name.parse().unwrap()).to_vec();
     let mut host = Host::logged_in_with(SessionConfig { congestion, ..SessionConfig::default() });
     assert!(host.run("FEAT").contains(
-        "| ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Usage;Space;SpaceExtend;Replace;Upload;Congestion;|"
+        "| ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Usage;Space;SpaceExtend;Slots;Replace;Upload;Congestion;|"
     ));
     assert_eq!(listen(&mut host, "PASV").channel.congestion, None);
     assert_eq!(host.run("OPTS RETR Congestion=BBR;"), "200 OPTS Command Successful.");

@@ -15,6 +15,8 @@ use ropewalk_protocol::server::{
 
 const LOGIN_FIRST: &str = "530 Please login with USER and PASS.";
 const UNSUPPORTED: &str = "500 Command not supported.";
+const SLOTS: &str =
+    "250 SLOTS cd34 COUNT 2 RATE 9 FROM 19700101000000 UNTIL 19700102000000 LEASE 19700101000200";
 const ARGUMENTS: &str = "501 Invalid command arguments.";
 const SYNTAX: &str = "501 Syntax error in parameters or arguments.";
 const OK: &str = "250 OK.";
@@ -424,6 +426,24 @@ fn site_settings_commands_are_answered() {
         ("SITE USAGE TOKEN t x", "250 USAGE 1 FREE 2 TOTAL 3"),
         ("SITE USAGE TOKEN t", SYNTAX),
         ("SITE USAGE", SYNTAX),
+        ("SITE SLOTS RESERVE 2 9 0 86400 120", SLOTS),
+        ("SITE SLOTS RESERVE 0 9 0 86400 120", SLOTS),
+        ("SITE SLOTS RESERVE 2 0 0 86400 120", SLOTS),
+        ("SITE SLOTS RESERVE 0 0 0 86400 120", ARGUMENTS),
+        ("SITE SLOTS RESERVE 2 9 0 0 120", ARGUMENTS),
+        ("SITE SLOTS RESERVE 2 9 0 86400 0", ARGUMENTS),
+        ("SITE SLOTS RESERVE 4294967296 9 0 86400 120", ARGUMENTS),
+        ("SITE SLOTS RESERVE 2 9 -1 86400 120", ARGUMENTS),
+        ("SITE SLOTS RESERVE 2 9 0 86400", SYNTAX),
+        ("SITE SLOTS RESERVE 2 9 0 86400 120 /x", SYNTAX),
+        ("SITE SLOTS EXTEND cd34 60", SLOTS),
+        ("SITE SLOTS EXTEND cd34 0", ARGUMENTS),
+        ("SITE SLOTS USE cd34", SLOTS),
+        ("SITE SLOTS USE none", OK),
+        ("SITE SLOTS RELEASE cd34", OK),
+        ("SITE SLOTS LIST", "250-Reservations| SLOTS cd34 COUNT 2 RATE 9 FROM 19700101000000 UNTIL 19700102000000 LEASE 19700101000200|250 End."),
+        ("SITE SLOTS LIST x", ARGUMENTS),
+        ("SITE SLOTS", SYNTAX),
         ("SITE SPACE RESERVE 9 60 x", "250 SPACE ab12 BYTES 9 LEFT 5 UNTIL 19700102000000"),
         ("SITE SPACE RESERVE 0 60", ARGUMENTS),
         ("SITE SPACE RESERVE 9 0", ARGUMENTS),

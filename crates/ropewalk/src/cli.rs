@@ -124,6 +124,8 @@ pub(crate) enum Command {
     Admin(commands::admin::Admin),
     /// Show the space of a user at a server, and reserve it for later uploads
     Space(commands::space::Space),
+    /// Reserve transfers at a time and a rate at a server for later copies
+    Slots(commands::slots::Slots),
     /// List the running copies of this user, and change the limits on their rates
     Jobs(commands::jobs::Jobs),
     /// Let FTP clients use GridFTP servers: any FTP client in front, any server behind
@@ -198,6 +200,7 @@ impl Command {
             Self::Admin(command) => command.run(),
             Self::Jobs(command) => command.run(),
             Self::Space(command) => command.run(),
+            Self::Slots(command) => command.run(),
             Self::Gateway(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Route(command) => command.run(),

@@ -13,6 +13,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 
 use crate::config::{Config, Problem, RequiredProtection, RunAs, Severity, User, expand};
+use crate::host::reservations::Reservations;
 use crate::host::scitags::SciTags;
 use crate::host::space::Space;
 use crate::operations::DISK_DRIVERS;
@@ -48,6 +49,9 @@ impl Config {
         check_places(self, &mut report);
         check_nodes(self, &mut report);
         if let Err((setting, text)) = SciTags::check(&self.scitags) {
+            report.error(setting, text);
+        }
+        if let Err((setting, text)) = Reservations::check(self) {
             report.error(setting, text);
         }
         if let Err((setting, text)) = Space::check(self) {

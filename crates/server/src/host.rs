@@ -14,6 +14,7 @@ pub(crate) mod nodes;
 pub(crate) mod parts;
 pub(crate) mod presence;
 pub(crate) mod profiling;
+pub(crate) mod reservations;
 pub(crate) mod routes;
 pub(crate) mod scitags;
 pub(crate) mod socket_memory;

@@ -37,8 +37,8 @@ mod ssh;
 pub use config::{
     Access, Admin, AnonymousAccess, BandwidthLimit, Config, ConfigError, Data, DelegatedKeys, Files, Fsync,
     Gsi, Identity, Kerberos, Limits, Log, Nodes, Problem, Profiling, Quota, Relay, RelayHop,
-    RequiredProtection, RunAs, SciTagMapping, SciTags, SessionReuse, Severity, Shares, Space, Testing,
-    Timeouts, Tls, TlsVersion, TokenIssuer, TokenMapping, Tokens, TransferDirection, User,
+    RequiredProtection, Reservations, RunAs, SciTagMapping, SciTags, SessionReuse, Severity, Shares, Space,
+    Testing, Timeouts, Tls, TlsVersion, TokenIssuer, TokenMapping, Tokens, TransferDirection, User,
 };
 pub use error::{Error, Result};
 pub use handle::ServerHandle;

@@ -28,6 +28,7 @@ mod room;
 mod rows;
 mod scitag;
 mod security;
+mod slots;
 mod space;
 mod stack;
 mod store;

@@ -4,7 +4,7 @@ use ropewalk_client::{Cancel, Options};
 use ropewalk_paths::{Entry, Goal, Id, Journal, Phase, Runner};
 
 use crate::exit::Exit;
-use crate::held_space;
+use crate::held;
 use crate::output::say;
 use crate::path_source::PathSource;
 use crate::path_use::journal;
@@ -48,21 +48,20 @@ fn cancel(journal: &Journal, id: &Id, forget: bool, flags: &Flags) -> anyhow::Re
         return Ok(Exit::NotFound);
     };
     if forget {
-        if let Some(held) = &entry.space {
-            held_space::tell_release(held);
-        }
+        entry.held.iter().for_each(held::tell_release);
         locked.write(&Entry { phase: Phase::Ended, ..entry })?;
         return Ok(Exit::Done);
     }
     let provider = PathSource::parse(&entry.provider).map_err(anyhow::Error::msg)?.provider()?;
     let provider = provider.ok_or_else(|| anyhow!("it has no provider"))?;
-    let space = entry.space.clone();
+    let parts = entry.held.clone();
     let mut runner = Runner::recover((entry, locked), provider, Goal::End);
     runner.end();
-    let released = space.map_or(Ok(()), |held| held_space::release(&held, flags, &Cancel::new()));
+    // All of them are tried.
+    let released: Vec<_> = parts.iter().map(|held| held::release(held, flags, &Cancel::new())).collect();
     if runner.is_left() {
         return Err(anyhow!("the provider has not confirmed the end; `ropewalk reservations` tries again"));
     }
-    released?;
+    released.into_iter().collect::<anyhow::Result<()>>()?;
     Ok(Exit::Done)
 }

@@ -26,6 +26,7 @@ pub mod rm;
 pub mod route;
 pub mod serve;
 pub mod sites;
+pub mod slots;
 pub mod space;
 pub mod stat;
 pub mod sum;

@@ -3,10 +3,11 @@ use std::time::Duration;
 
 use clap::Args;
 use ropewalk_client::Options;
-use ropewalk_paths::Owner;
+use ropewalk_paths::{Held, Owner, Part};
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::held::shown;
 use crate::path_use::{journal, sweep};
 use crate::utc;
 
@@ -31,6 +32,15 @@ struct Line<'a> {
     until: u64,
     capacity: Option<u64>,
     reference: Option<&'a str>,
+    /// The parts of servers that are reserved with it.
+    parts: Vec<PartLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct PartLine<'a> {
+    url: &'a str,
+    #[serde(flatten)]
+    part: Part,
 }
 
 impl Reservations {
@@ -53,6 +63,11 @@ impl Reservations {
                     until: request.until.as_secs(),
                     capacity: request.capacity,
                     reference: entry.reference.as_deref(),
+                    parts: entry
+                        .held
+                        .iter()
+                        .map(|Held { url, part, .. }| PartLine { url, part: *part })
+                        .collect(),
                 };
                 serde_json::to_writer(&mut out, &line)?;
                 writeln!(out)?;
@@ -61,7 +76,10 @@ impl Reservations {
             let time = |time: Duration| utc::show(time.as_secs().try_into().unwrap_or(i64::MAX));
             let from = request.from.or(entry.requested).map(time).unwrap_or_default();
             let state = if in_use { format!("{}, in use", entry.phase) } else { entry.phase.to_string() };
-            writeln!(out, "{}  {from} - {} UTC  {state}  {}", entry.id, time(request.until), entry.provider)?;
+            let parts: String =
+                entry.held.iter().map(|held| format!(", {} at {}", shown(held.part), held.url)).collect();
+            let (until, provider) = (time(request.until), &entry.provider);
+            writeln!(out, "{}  {from} - {until} UTC  {state}  {provider}{parts}", entry.id)?;
         }
         out.flush()?;
         Ok(Exit::Done)

@@ -1,26 +1,31 @@
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use ropewalk_client::{Cancel, Options};
-use ropewalk_paths::{Entry, Goal, Journal, Owner, PathError, Provider, Request, Runner, now};
+use ropewalk_paths::{Entry, Goal, Journal, Owner, Part, PathError, Provider, Request, Runner, now};
 
 use crate::exit::{Exit, usage};
-use crate::held_space::SpaceHolder;
+use crate::held::{Holder, Window, shown};
 use crate::output::say;
 use crate::path_source::PathSource;
 use crate::path_use::{journal, sweep};
 use crate::settings::ConnectionFlags;
-use crate::units::{self, parse_duration, parse_rate, parse_size};
+use crate::units::{parse_duration, parse_rate, parse_size};
 use crate::{signals, utc};
 
 #[derive(Debug, Args)]
-#[command(after_help = crate::exit::HELP)]
+#[command(
+    after_help = crate::exit::HELP,
+    group = ArgGroup::new("parts").args(["space", "slots", "bandwidth"]).multiple(true),
+    group = ArgGroup::new("movers").args(["slots", "bandwidth"]).multiple(true),
+    group = ArgGroup::new("servers").args(["at", "at_source"]).multiple(true),
+)]
 pub struct Reserve {
     /// The provider of the path, as with `cp --path`: hook:PROGRAM, hook:URL, nsi:FILE,
     /// nsi-rest:FILE or tc:FILE
@@ -36,19 +41,40 @@ pub struct Reserve {
     /// The capacity [default: that of the provider's file, or the hook's choice]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<u64>,
-    /// Also reserve this much space, for example 2TiB, in the directory that --at names: both or
-    /// neither
+    /// Also reserve this much space, for example 2TiB, in the directory that --at names: all or
+    /// nothing
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "at")]
     space: Option<u64>,
-    /// The URL of the directory for --space
-    #[arg(long, value_name = "URL", requires = "space")]
+    /// Also reserve so many transfers at a time at the servers that --at and --at-source name: all
+    /// or nothing
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "servers"
+    )]
+    slots: Option<u32>,
+    /// Also reserve this rate at the servers that --at and --at-source name: all or nothing
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, requires = "servers")]
+    bandwidth: Option<u64>,
+    /// The destination of --space, --slots and --bandwidth: the URL of a directory
+    #[arg(long, value_name = "URL", requires = "parts")]
     at: Option<OsString>,
+    /// The source for --slots and --bandwidth: the URL of a directory
+    #[arg(long, value_name = "URL", requires = "movers")]
+    at_source: Option<OsString>,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
+/// The refusal of a rate of less than a byte per second.
+pub(super) const NO_RATE: &str = "--bandwidth: expected at least 1 byte/s";
+
 impl Reserve {
     pub fn run(self) -> anyhow::Result<Exit> {
+        if self.bandwidth == Some(0) {
+            return Err(usage(NO_RATE));
+        }
         let source = PathSource::parse(&self.provider).map_err(usage)?;
         let Some(provider) = source.provider()? else {
             return Err(usage(format!("{source} is reserved already")));
@@ -69,30 +95,38 @@ impl Reserve {
             description: "ropewalk reserve".to_owned(),
         };
         let time_left = || until.saturating_sub(now());
-        let space = match (self.space, &self.at) {
-            (Some(bytes), Some(at)) => {
-                Some(SpaceHolder::hold(at, bytes, time_left(), &self.connection.0, &cancel)?)
+        let mut parts = Vec::new();
+        for (place, part) in self.parts() {
+            // The time in which the last one was reserved has passed.
+            let begin = from.unwrap_or_default().max(now());
+            let delay = begin.saturating_sub(now());
+            let window = Window { delay, length: until.saturating_sub(begin) };
+            match Holder::hold(place, part, window, &self.connection.0, &cancel) {
+                Ok(holder) => parts.push(holder),
+                Err(error) => {
+                    release(parts);
+                    return Err(error.context("nothing is reserved"));
+                }
             }
-            _ => None,
-        };
+        }
         // Until all of it is there, it belongs to this process: after a crash, the next program
         // removes the path.
         let mut entry = Entry::new(source.to_string(), Owner::Transfer, request);
-        entry.space = space.as_ref().map(|space| space.held().clone());
-        let runner = match reserve(&journal, entry, provider, space.as_ref(), &cancel) {
+        entry.held = parts.iter().map(|part| part.held().clone()).collect();
+        let runner = match reserve(&journal, entry, provider, &parts, &cancel) {
             Ok(runner) => runner,
             Err(error) => {
-                release(space);
+                release(parts);
                 return match error.downcast_ref() {
                     Some(PathError::Stopped) => Ok(Exit::Interrupted),
                     _ => Err(error),
                 };
             }
         };
-        let runner = keep(runner, space, time_left())?;
+        let runner = keep(runner, parts, time_left())?;
         let id = runner.entry().id.clone();
-        if let Some(held) = &runner.entry().space {
-            say(format_args!("ropewalk: {} are reserved in {} as well", units::size(held.bytes), held.url));
+        for held in &runner.entry().held {
+            say(format_args!("ropewalk: also reserved: {} at {}", shown(held.part), held.url));
         }
         say(format_args!(
             "ropewalk: reserved until {} UTC; use it with cp --path reserved:{id}",
@@ -105,45 +139,57 @@ impl Reserve {
     }
 }
 
-/// Reserves the path while the space is held.
+impl Reserve {
+    /// The parts of servers that are wanted, each with the flag and the URL of its place.
+    fn parts(&self) -> Vec<((&'static str, &OsStr), Part)> {
+        let at = self.at.as_deref().map(|url| ("--at", url));
+        let source = self.at_source.as_deref().map(|url| ("--at-source", url));
+        let (slots, rate) = (self.slots.unwrap_or_default(), self.bandwidth.unwrap_or_default());
+        let space = at.zip(self.space.map(|bytes| Part::Space { bytes }));
+        let movers = (slots > 0 || rate > 0).then_some(Part::Slots { slots, rate });
+        space.into_iter().chain([at, source].into_iter().filter_map(|place| place.zip(movers))).collect()
+    }
+}
+
+/// Reserves the path while the parts of servers are held.
 fn reserve(
     journal: &Journal,
     entry: Entry,
     provider: Box<dyn Provider>,
-    space: Option<&SpaceHolder>,
+    parts: &[Holder],
     cancel: &Cancel,
 ) -> anyhow::Result<Runner> {
     let mut runner = Runner::begin(journal, entry, provider, Goal::Reserved)?;
-    let lost = || space.and_then(SpaceHolder::lost);
+    let lost = || parts.iter().find_map(Holder::lost);
     match runner.obtain(Goal::Reserved, &|| cancel.is_cancelled() || lost().is_some()) {
         Ok(_) => Ok(runner),
         Err(error) => Err(lost().map_or_else(|| error.into(), |why| anyhow!(why))),
     }
 }
 
-/// Keeps the space for the whole time, and then the path: both or neither.
-fn keep(mut runner: Runner, mut space: Option<SpaceHolder>, time: Duration) -> anyhow::Result<Runner> {
-    let kept = space.as_mut().map_or(Ok(()), |space| space.keep(time));
+/// Keeps the parts for the whole time, and then the path: all or nothing.
+fn keep(mut runner: Runner, mut parts: Vec<Holder>, time: Duration) -> anyhow::Result<Runner> {
+    let kept = parts.iter_mut().try_for_each(|part| part.keep(time));
     match kept.and_then(|()| Ok(runner.hand_over()?)) {
         Ok(()) => Ok(runner),
         Err(error) => {
             runner.end();
-            release(space);
+            release(parts);
             Err(error)
         }
     }
 }
 
-/// Releases the space of a path that did not come. A failure is only reported: the reason for which
-/// there is no path matters more, and the space ends by itself.
-fn release(space: Option<SpaceHolder>) {
-    if let Some(Err(error)) = space.map(SpaceHolder::release) {
-        say(format_args!("ropewalk: the space stays reserved until its end: {error:#}"));
+/// Releases the parts of what cannot be reserved as a whole. A failure is only reported: the reason
+/// for which there is no path matters more, and the parts end by themselves.
+fn release(parts: Vec<Holder>) {
+    for error in parts.into_iter().filter_map(|part| part.release().err()) {
+        say(format_args!("ropewalk: a part stays reserved until its end: {error:#}"));
     }
 }
 
 /// The begin and the end of the reserved time, since 1970. No begin is as soon as possible.
-fn window(
+pub(super) fn window(
     from: Option<&str>,
     time: Duration,
     now: Duration,

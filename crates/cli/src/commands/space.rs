@@ -72,20 +72,19 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct At {
+pub(super) struct At {
     /// The URL of a directory (ftp:, ftpes:, ftps:, gsiftp:, sshftp:)
     #[arg(value_name = "URL")]
     url: OsString,
     /// Write JSON objects, each on one line
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
 #[derive(Serialize)]
 struct UsageLine {
-    schema: u32,
     used: u64,
     free: u64,
     total: u64,
@@ -94,7 +93,6 @@ struct UsageLine {
 /// `until` is in seconds since 1970.
 #[derive(Serialize)]
 struct ReservationLine<'a> {
-    schema: u32,
     token: &'a str,
     bytes: u64,
     left: u64,
@@ -124,19 +122,7 @@ impl Space {
                 at.with(|remote, _| remote.extend_space(&reservation, time), |extended| at.print(&extended))
             }
             Action::Release { at, reservation } => {
-                let mut released = true;
-                let exit = at.with(
-                    |remote, _| remote.release_space(&reservation),
-                    |there| {
-                        released = there;
-                        Ok(())
-                    },
-                )?;
-                if !released {
-                    say(format_args!("ropewalk: there is no reservation {}", harmless(&reservation)));
-                    return Ok(Exit::NotFound);
-                }
-                Ok(exit)
+                at.release(&reservation, |remote| remote.release_space(&reservation))
             }
             Action::List { at } => at.with(
                 |remote, _| remote.reserved_space(),
@@ -148,7 +134,7 @@ impl Space {
 
 impl At {
     /// Runs an operation at the server, and shows the result.
-    fn with<T>(
+    pub(super) fn with<T>(
         &self,
         run: impl FnOnce(&mut Remote, &[u8]) -> Result<T, Error>,
         show: impl FnOnce(T) -> io::Result<()>,
@@ -170,10 +156,31 @@ impl At {
         Ok(exit)
     }
 
+    /// Ends a reservation, of which `release` returns whether there was one.
+    pub(super) fn release(
+        &self,
+        reservation: &str,
+        release: impl FnOnce(&mut Remote) -> Result<bool, Error>,
+    ) -> anyhow::Result<Exit> {
+        let mut released = true;
+        let exit = self.with(
+            |remote, _| release(remote),
+            |there| {
+                released = there;
+                Ok(())
+            },
+        )?;
+        if !released {
+            say(format_args!("ropewalk: there is no reservation {}", harmless(reservation)));
+            return Ok(Exit::NotFound);
+        }
+        Ok(exit)
+    }
+
     fn print_usage(&self, used: u64, free: u64, total: u64) -> io::Result<()> {
         let mut out = io::stdout();
         if self.json {
-            return json_line(&mut out, &UsageLine { schema: 1, used, free, total });
+            return json_line(&mut out, &UsageLine { used, free, total });
         }
         let size = units::size;
         writeln!(out, "{} used, {} free of {}", size(used), size(free), size(total))
@@ -183,7 +190,7 @@ impl At {
         let mut out = io::stdout();
         let ReservedSpace { token, bytes, left, end } = reserved;
         if self.json {
-            let line = ReservationLine { schema: 1, token, bytes: *bytes, left: *left, until: *end };
+            let line = ReservationLine { token, bytes: *bytes, left: *left, until: *end };
             return json_line(&mut out, &line);
         }
         let until = utc::show((*end).try_into().unwrap_or(i64::MAX));

@@ -92,13 +92,31 @@ pub(super) fn disk_stack(settings: &mut Settings, text: &str) -> Result<(), Stri
     Ok(())
 }
 
+fn token(text: &str) -> Result<Option<String>, String> {
+    match text {
+        "" => Ok(None),
+        token if is_token(token.as_bytes()) => Ok(Some(token.to_owned())),
+        _ => Err("expected the token of a reservation: up to 64 visible ASCII characters".into()),
+    }
+}
+
 pub(super) fn space_token(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.login.destination.space_token = match text {
-        "" => None,
-        token if is_token(token.as_bytes()) => Some(token.to_owned()),
-        _ => return Err("expected the token of a reservation: up to 64 visible ASCII characters".into()),
-    };
+    settings.options.login.destination.space_token = token(text)?;
     Ok(())
+}
+
+pub(super) fn source_slots_token(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.login.source.slots_token = token(text)?;
+    Ok(())
+}
+
+pub(super) fn destination_slots_token(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.login.destination.slots_token = token(text)?;
+    Ok(())
+}
+
+pub(super) fn show_slots_token(end: &EndOptions) -> String {
+    end.slots_token.clone().unwrap_or_default()
 }
 
 pub(super) fn show_space_token(settings: &Settings) -> String {

@@ -272,6 +272,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("destination-disk-stack", None, Value("DRIVERS|default"), Ends,
         (ends::destination_disk_stack, |s| ends::show_stack(s.options.login.destination.disk_stack.as_ref())),
         "--disk-stack for the destination's server only"),
+    setting("source-slots-token", None, Value("TOKEN"), Ends,
+        (ends::source_slots_token, |s| ends::show_slots_token(&s.options.login.source)),
+        "Let transfers use this reservation at the source's server (SITE SLOTS RESERVE, \
+         docs/limits.md); once it has ended, the copy goes on without it"),
+    setting("destination-slots-token", None, Value("TOKEN"), Ends,
+        (ends::destination_slots_token, |s| ends::show_slots_token(&s.options.login.destination)),
+        "--source-slots-token for the destination's server"),
     setting("data-credential", None, Value("login|auto|FILE"), Security, (ends::set_data_credential, ends::show_data_credential),
         "Credential that authenticates data connections of gsiftp://: that of the log-in, one made \
          for this run, or a proxy of the one in FILE; servers get the latter two by DCSC"),

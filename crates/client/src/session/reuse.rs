@@ -42,6 +42,7 @@ pub(crate) struct SessionKey {
     stack: Option<StackSpec>,
     disk_stack: Option<StackSpec>,
     space_token: Option<String>,
+    slots_token: Option<String>,
     stripe_block: Option<u64>,
     ascii: bool,
     scitag: Option<SciTag>,
@@ -74,7 +75,7 @@ impl SessionKey {
             return None;
         }
         let options = &setup.options;
-        let EndOptions { credential, server_subject, stack, disk_stack, space_token } =
+        let EndOptions { credential, server_subject, stack, disk_stack, space_token, slots_token } =
             options.end(endpoint.end);
         let token = match options.login.token {
             TokenSource::None => None,
@@ -100,6 +101,7 @@ impl SessionKey {
             stack,
             disk_stack,
             space_token,
+            slots_token,
             stripe_block: options.data.stripe_block,
             ascii: options.data.ascii,
             scitag: options.data.scitag,

@@ -10,7 +10,7 @@ fn limit(name: &str, rate: u64) -> LimitSpec {
 
 fn user(name: &str, weight: u32, limits: &[LimitSpec]) -> FlowSpec {
     let (group, user) = (name.to_owned(), name.to_owned());
-    FlowSpec { group, group_weight: weight, user, user_weight: 1, limits: limits.to_vec() }
+    FlowSpec { group, group_weight: weight, user, user_weight: 1, limits: limits.to_vec(), guarantee: None }
 }
 
 fn seconds(time: f64) -> Duration {
@@ -229,4 +229,49 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn guaranteed_rate_is_had_beside_a_flood_lent_while_idle_and_gone_with_its_end() {
+    let (rate, block) = (10_000_000, 100_000);
+    for own_streams in [1, 4] {
+        let mut division = Division::default();
+        let limits = [limit("all", rate)];
+        let guarantee = Some("g".to_owned());
+        let reserved = division.join(&FlowSpec { guarantee, ..user("r", 1, &limits) }, Duration::ZERO);
+        let flood = ["a", "b", "c"].map(|name| division.join(&user(name, 1, &limits), Duration::ZERO));
+        division.set_guarantees(BTreeMap::from([("g".to_owned(), 7_000_000)]), Duration::ZERO);
+        // Alone, a block of the reserved flow takes a seventh of the time that the guarantee has.
+        let own = |_| Stream { flow: reserved, alone: 0.002, from: 10.0, until: 20.0 };
+        let streams: Vec<_> = (0..own_streams)
+            .map(own)
+            .chain(flood.iter().flat_map(|flow| (0..4).map(|_| stream(*flow, 0.001))))
+            .collect();
+        let moved = run(&mut division, &streams, block, 30.0);
+        let rates = |from: f64, until: f64| {
+            let all = moved.iter().map(|moved| sum(moved, from, until) / (until - from) / rate as f64);
+            let all: Vec<f64> = all.collect();
+            (all[..own_streams].iter().sum::<f64>(), all[own_streams..].iter().sum::<f64>())
+        };
+        let ((_, lent), (own, others)) = (rates(1.0, 9.0), rates(11.0, 19.0));
+        println!("{own_streams} streams: {own:.3} of 0.7, others {others:.3}, lent {lent:.3}");
+        assert!((lent - 1.0).abs() < 0.03, "{lent}");
+        assert!(own > 0.7 * 0.98 && own < 0.72, "{own_streams}: {own}");
+        assert!((own + others - 1.0).abs() < 0.03, "{own} {others}");
+        assert!((rates(21.0, 29.0).1 - 1.0).abs() < 0.03);
+    }
+    let mut division = Division::default();
+    let spec = FlowSpec { guarantee: Some("g".to_owned()), ..user("r", 1, &[limit("all", 1000)]) };
+    let reserved = division.join(&spec, Duration::ZERO);
+    let other = division.join(&user("a", 1, &spec.limits), Duration::ZERO);
+    let mut rate_with = |guarantee: Option<u64>| {
+        let guarantees = guarantee.map(|rate| ("g".to_owned(), rate));
+        division.set_guarantees(guarantees.into_iter().collect(), Duration::ZERO);
+        division.charge(other, 1 << 20, Duration::ZERO);
+        division.share(reserved, Duration::ZERO)
+    };
+    assert_eq!(
+        [rate_with(Some(800)), rate_with(Some(100)), rate_with(None)],
+        [Some(800), Some(500), Some(500)]
+    );
 }

@@ -28,7 +28,7 @@ impl FrontEnd {
     fn join(&self, user: &str, weight: u32, rate: Option<u64>) -> FlowId {
         let limits = vec![LimitSpec { name: "all".into(), rate }];
         let (group, user) = (user.to_owned(), user.to_owned());
-        let spec = FlowSpec { group, group_weight: weight, user, user_weight: 1, limits };
+        let spec = FlowSpec { group, group_weight: weight, user, user_weight: 1, limits, guarantee: None };
         self.division.borrow_mut().join(&spec, self.now())
     }
 }

@@ -22,6 +22,7 @@ use crate::profiling::ProfileAnswer;
 use crate::range::RangeSet;
 use crate::reply::Reply;
 use crate::scitag::{SciTag, SciTagCommand};
+use crate::slots::{ReservedSlots, SlotsCommand};
 use crate::space::{ReservedSpace, SpaceCommand};
 use crate::stack::StackSpec;
 use crate::upload::{UploadId, UploadRequest};
@@ -406,6 +407,9 @@ pub enum Operation {
         token: Option<BString>,
         path: VirtualPath,
     },
+    /// SITE SLOTS (Ropewalk extension): report [`Outcome::ReservedSlots`] of the reservation that
+    /// was made or is used, of all for LIST, or [`Outcome::Done`].
+    Slots(SlotsCommand),
     /// SITE SPACE (Ropewalk extension): report [`Outcome::Reserved`] of the reservation that was
     /// made or is used, of all for LIST, or [`Outcome::Done`].
     Space(SpaceCommand<VirtualPath>),
@@ -504,6 +508,7 @@ pub enum Outcome {
     Ranges(RangeSet),
     Usage(Usage),
     Reserved(Vec<ReservedSpace>),
+    ReservedSlots(Vec<ReservedSlots>),
     /// `started_over` is the reason for which data of an earlier upload was not used.
     UploadBegun {
         bytes: u64,

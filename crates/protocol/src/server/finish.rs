@@ -103,13 +103,8 @@ impl Session {
                 Reply::indented(250, first, [ranges.to_string()], "End.")
             }
             (Pending::Usage, Ok(Outcome::Usage(usage))) => Reply::new(250, usage.to_string()),
-            (Pending::Space { list: true }, Ok(Outcome::Reserved(all))) => {
-                Reply::indented(250, "Reservations", all.iter().map(ToString::to_string), "End.")
-            }
-            (Pending::Space { .. }, Ok(Outcome::Reserved(all))) => {
-                let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
-                Reply::new(250, texts.join(", "))
-            }
+            (Pending::Space { list }, Ok(Outcome::Reserved(all))) => reservations(&all, list),
+            (Pending::Slots { list }, Ok(Outcome::ReservedSlots(all))) => reservations(&all, list),
             (Pending::Upload(request), result) => self.upload_answered(*request, result),
             (Pending::Profile, Ok(Outcome::Profile(answer))) => answer.to_reply(),
             (Pending::SciTag(command), Ok(Outcome::SciTag(tag))) => command.reply(tag),
@@ -127,7 +122,8 @@ impl Session {
                 done()
             }
             (
-                Pending::Space { .. }
+                Pending::Slots { .. }
+                | Pending::Space { .. }
                 | Pending::DataCredential
                 | Pending::DeleteTree
                 | Pending::Truncate
@@ -239,4 +235,13 @@ pub(super) fn failed(attempt: Attempt<'_>, result: Result<Outcome, Failure>) -> 
 
 pub(super) fn done() -> Reply {
     Reply::new(250, "OK.")
+}
+
+/// The reply with reservations, as a list if the client has asked for one.
+fn reservations<T: ToString>(all: &[T], list: bool) -> Reply {
+    let texts = all.iter().map(ToString::to_string);
+    match list {
+        true => Reply::indented(250, "Reservations", texts, "End."),
+        false => Reply::new(250, texts.collect::<Vec<_>>().join(", ")),
+    }
 }

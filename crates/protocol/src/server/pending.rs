@@ -77,6 +77,10 @@ pub(super) enum Pending {
     Checksum(VirtualPath),
     Ranges(BString),
     Usage,
+    /// SITE SLOTS; whether it was LIST.
+    Slots {
+        list: bool,
+    },
     /// SITE SPACE; whether it was LIST.
     Space {
         list: bool,

@@ -25,6 +25,7 @@ use crate::command::{ChecksumAlgorithm, CommandError, DataAuthentication};
 use crate::profiling::{Baseline, ProfileCommand};
 use crate::reply::Reply;
 use crate::site::{SiteCommand, StoreAttributes};
+use crate::slots::SlotsCommand;
 use crate::space::SpaceCommand;
 use crate::stack::{StackSpec, StackSyntaxError};
 use crate::usage::UsageCommand;
@@ -131,6 +132,10 @@ impl Session {
             }
             SiteCommand::Usage(UsageCommand { token, path }) => {
                 Step::Perform(Operation::Usage { token, path: self.resolve(&path)? }, Pending::Usage)
+            }
+            SiteCommand::Slots(command) => {
+                let pending = Pending::Slots { list: command == SlotsCommand::List };
+                Step::Perform(Operation::Slots(command), pending)
             }
             SiteCommand::Space(command) => self.space(command)?,
             SiteCommand::Upload(command) => self.upload(command)?,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ropewalk_protocol::facts::{Entry, EntryKind};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Action, Failure, Operation, Outcome, Session, SessionConfig};
+use ropewalk_protocol::slots::{ReservedSlots, SlotsCommand};
 use ropewalk_protocol::space::{ReservedSpace, SpaceCommand};
 use ropewalk_protocol::usage::Usage;
 
@@ -58,6 +59,15 @@ pub fn good(operation: &Operation) -> Result<Outcome, Failure> {
             Outcome::Ranges([0..1_048_576, 2_097_152..3_145_728].into_iter().collect::<RangeSet>())
         }
         Operation::Usage { .. } => Outcome::Usage(Usage { used: 1, free: 2, total: 3 }),
+        Operation::Slots(SlotsCommand::Release(_) | SlotsCommand::Use(None)) => Outcome::Done,
+        Operation::Slots(_) => Outcome::ReservedSlots(vec![ReservedSlots {
+            token: "cd34".into(),
+            slots: 2,
+            rate: 9,
+            from: 0,
+            until: 86_400,
+            lease: 120,
+        }]),
         Operation::Space(SpaceCommand::Release(_) | SpaceCommand::Use(None)) => Outcome::Done,
         Operation::Space(_) => {
             Outcome::Reserved(vec![ReservedSpace { token: "ab12".into(), bytes: 9, left: 5, end: 86_400 }])

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use parking_lot::Mutex;
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
@@ -379,6 +380,7 @@ fn open_delegated(
         expires: None,
         program: None,
         drawing,
+        slots: Mutex::default(),
         hops,
         _permit: permit,
     };

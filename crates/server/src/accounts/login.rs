@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use ropewalk_protocol::server::Failure;
 use ropewalk_security::Account;
 use ropewalk_storage::{Identity, Impersonation, Program, Store};
@@ -35,6 +36,8 @@ pub(crate) struct Login {
     pub(crate) program: Option<Program>,
     /// SITE SPACE USE: the reservation that uploads draw on.
     pub(crate) drawing: Drawing,
+    /// SITE SLOTS USE: the token of the reservation that transfers use.
+    pub(crate) slots: Mutex<Option<Arc<str>>>,
     /// Other servers, if the session may use a relay.
     pub(crate) hops: Option<Arc<Hops>>,
     /// Counts the session in the limits of the user.

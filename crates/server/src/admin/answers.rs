@@ -113,7 +113,8 @@ fn limits(scheduler: &Scheduler) -> Vec<Answer> {
     let rates = measure(scheduler).into_iter().filter_map(|(presence, seen, rate)| {
         let direction = seen.activity.direction();
         let user = seen.user?.counted_as;
-        Some((FlowOwner { user, address: presence.peer.ip(), direction }, rate))
+        let address = presence.peer.ip();
+        Some((FlowOwner { user, address, direction, reservation: None }, rate))
     });
     let rates: Vec<_> = rates.collect();
     let limits = scheduler.host.bandwidth.list(&rates).into_iter().map(|(limit, now, used)| {

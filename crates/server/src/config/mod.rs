@@ -19,6 +19,7 @@ mod paths;
 mod problem;
 mod profiling;
 mod relay;
+mod reservations;
 mod scitags;
 mod space;
 mod testing;
@@ -48,6 +49,7 @@ pub(crate) use paths::Paths;
 pub use problem::{Problem, Severity};
 pub use profiling::Profiling;
 pub use relay::{Relay, RelayHop};
+pub use reservations::Reservations;
 pub use scitags::{SciTagMapping, SciTags};
 use serde::{Deserialize, Serialize};
 pub use space::{Quota, Space};
@@ -123,6 +125,7 @@ pub struct Config {
     pub profiling: Profiling,
     pub scitags: SciTags,
     pub space: Space,
+    pub reservations: Reservations,
     pub relay: Relay,
     pub admin: Admin,
     pub testing: Testing,
@@ -162,6 +165,7 @@ impl Default for Config {
             profiling: Profiling::default(),
             scitags: SciTags::default(),
             space: Space::default(),
+            reservations: Reservations::default(),
             relay: Relay::default(),
             admin: Admin::default(),
             testing: Testing::default(),
@@ -183,7 +187,7 @@ const MODES: [(&str, &str); 3] =
     [("files", "create_mode"), ("files", "directory_mode"), ("identity", "umask")];
 
 /// See [`Config::fixed`].
-pub(crate) type Fixed = [(&'static str, String); 15];
+pub(crate) type Fixed = [(&'static str, String); 16];
 
 impl Config {
     /// Whether a mechanism of log-in lets users be root.
@@ -275,6 +279,7 @@ impl Config {
             ("paths", format!("{:?}", self.paths)),
             ("quota", format!("{:?}", self.quota)),
             ("space", format!("{:?}", self.space)),
+            ("reservations.state_file", format!("{:?}", self.reservations.state_file)),
             ("relay", format!("{:?}", self.relay)),
             ("admin", format!("{:?}", self.admin)),
         ]
@@ -312,6 +317,7 @@ impl Config {
             .chain([
                 &mut self.admin.socket,
                 &mut self.space.state_directory,
+                &mut self.reservations.state_file,
                 &mut self.log.transfer_log,
                 &mut self.log.transfer_log_json,
                 &mut self.log.audit,

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use ropewalk_engine::{Bandwidth, Limiter};
-use ropewalk_limits::{FlowSpec, LimitSpec, LocalTime, Mark, Purse, Timetable};
+use ropewalk_limits::{Booking, FlowSpec, LimitSpec, LocalTime, Mark, Purse, Timetable};
 
 use crate::config::{BandwidthLimit, Config, Shares, TransferDirection};
 
@@ -21,6 +21,8 @@ pub(crate) struct FlowOwner {
     pub(crate) address: IpAddr,
     /// `None`: no transfer has begun.
     pub(crate) direction: Option<TransferDirection>,
+    /// The token of the reservation that it uses.
+    pub(crate) reservation: Option<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -81,16 +83,48 @@ impl BandwidthLimits {
         flow
     }
 
+    /// Sets the reservations, whose rates are guaranteed during their windows.
+    pub(crate) fn set_bookings(&self, bookings: Vec<Booking>) {
+        self.limiter.set_bookings(bookings);
+    }
+
+    /// The rate in bytes per second that the server has for all transfers at any time, and the one
+    /// that the other limits of a user at an address let through. `None`: it has no limit.
+    pub(crate) fn lowest(&self, user: &str, address: IpAddr) -> (Option<u64>, Option<u64>) {
+        let state = self.state.lock();
+        let group = state.shares.group(user);
+        let is_for_all = |limit: &BandwidthLimit| {
+            limit.user.is_none() && limit.group.is_none() && limit.site.is_empty() && !limit.each_user
+        };
+        let (mut all, mut own) = (None::<u64>, None::<u64>);
+        for limit in &state.limits {
+            let Some(rate) = limit.rate.lowest() else { continue };
+            let direction = limit.direction;
+            let owner = FlowOwner { user: user.to_owned(), address, direction, reservation: None };
+            if is_for_all(limit) {
+                all = Some(all.map_or(rate, |all| all.min(rate)));
+            } else if fits(limit, &owner, group) {
+                own = Some(own.map_or(rate, |own| own.min(rate)));
+            }
+        }
+        (all, own)
+    }
+
     /// A transfer in this direction begins on a channel.
-    pub(crate) fn begin(&self, flow: &Arc<Bandwidth>, direction: TransferDirection) {
+    pub(crate) fn begin(
+        &self,
+        flow: &Arc<Bandwidth>,
+        direction: TransferDirection,
+        reservation: Option<Arc<str>>,
+    ) {
         let mut state = self.state.lock();
         let this = Arc::downgrade(flow);
         let Some(at) = state.flows.iter().position(|(other, _)| other.ptr_eq(&this)) else { return };
-        if state.flows[at].1.direction == Some(direction) {
+        let owner = FlowOwner { direction: Some(direction), reservation, ..state.flows[at].1.clone() };
+        if state.flows[at].1 == owner {
             return;
         }
-        state.flows[at].1.direction = Some(direction);
-        let owner = state.flows[at].1.clone();
+        state.flows[at].1 = owner.clone();
         flow.change(&state.spec(&owner, LocalTime::of(SystemTime::now())));
         self.follow(&mut state);
     }
@@ -130,6 +164,7 @@ impl State {
             user: owner.user.clone(),
             user_weight,
             limits: Vec::new(),
+            guarantee: owner.reservation.as_deref().map(str::to_owned),
         };
         for (at, limit) in self.limits.iter().enumerate() {
             if !fits(limit, owner, group) {
@@ -190,8 +225,8 @@ mod tests {
     }
 
     fn spec(limits: &BandwidthLimits, user: &str, address: &str, direction: TransferDirection) -> FlowSpec {
-        let owner =
-            FlowOwner { user: user.into(), address: address.parse().unwrap(), direction: Some(direction) };
+        let (user, address) = (user.into(), address.parse().unwrap());
+        let owner = FlowOwner { user, address, direction: Some(direction), reservation: None };
         limits.state.lock().spec(&owner, LocalTime { weekday: 0, minute: 600 })
     }
 
@@ -215,11 +250,30 @@ mod tests {
     }
 
     #[test]
+    fn rate_that_can_be_reserved_is_the_lowest_of_all_and_of_the_user() {
+        let limits = limits(
+            "[[bandwidth]]\nrate = 'Mon 08:00-09:00 8M, else off'\n[[bandwidth]]\nrate = '10M'\n\
+             direction = 'upload'\n[[bandwidth]]\nrate = '3M'\nuser = 'ada'\n[[bandwidth]]\nrate = '2M'\n\
+             site = ['192.0.2.0/24']\n[[bandwidth]]\nrate = '5M'\neach_user = true\n",
+        );
+        let lowest = |user, address: &str| {
+            let (all, own) = limits.lowest(user, address.parse().unwrap());
+            (all.map(|rate| rate >> 20), own.map(|rate| rate >> 20))
+        };
+        assert_eq!(lowest("ada", "::1"), (Some(8), Some(3)));
+        assert_eq!(lowest("bob", "192.0.2.1"), (Some(8), Some(2)));
+        assert_eq!(lowest("bob", "192.0.3.1"), (Some(8), Some(5)));
+        limits.set(&Config::default());
+        assert_eq!(lowest("ada", "::1"), (None, None));
+    }
+
+    #[test]
     fn list_adds_up_the_rates_that_fit_each_limit() {
         let limits =
             limits("[[bandwidth]]\nrate = '10M'\n[[bandwidth]]\nrate = 'off'\ndirection = 'upload'\n");
         let rate = |direction, rate| {
-            let owner = FlowOwner { user: "ada".into(), address: [127, 0, 0, 1].into(), direction };
+            let address = [127, 0, 0, 1].into();
+            let owner = FlowOwner { user: "ada".into(), address, direction, reservation: None };
             (owner, rate)
         };
         let moving = [rate(Some(TransferDirection::Upload), 3), rate(Some(TransferDirection::Download), 4)];
@@ -243,9 +297,10 @@ mod tests {
     #[test]
     fn limits_that_are_set_again_leave_no_timetable_of_before() {
         let limits = limits("[[bandwidth]]\nrate = 'Mon 1M, else off'\n");
-        let owner = FlowOwner { user: "ada".into(), address: [127, 0, 0, 1].into(), direction: None };
+        let address = [127, 0, 0, 1].into();
+        let owner = FlowOwner { user: "ada".into(), address, direction: None, reservation: None };
         let flow = limits.join(owner);
-        limits.begin(&flow, TransferDirection::Upload);
+        limits.begin(&flow, TransferDirection::Upload, None);
         assert_eq!(limits.state.lock().timetables.len(), 1);
         limits.set(&Config::default());
         assert!(limits.state.lock().timetables.is_empty());

@@ -29,6 +29,7 @@ use crate::host::nodes::Nodes;
 use crate::host::parts::{Appends, SharedParts};
 use crate::host::presence::Presences;
 use crate::host::profiling::Profiling;
+use crate::host::reservations::Reservations;
 use crate::host::routes::Routes;
 use crate::host::space::Space;
 use crate::host::stores::Stores;
@@ -92,6 +93,8 @@ pub(crate) struct Host {
     pub(crate) routes: Routes,
     /// Quotas, if there are any.
     pub(crate) space: Option<Arc<Space>>,
+    /// Reservations of permits and of a rate, if there is a file for them.
+    pub(crate) reservations: Option<Reservations>,
     /// The space on disks that uploads under way still need.
     pub(crate) claims: Claims,
     /// Makes room on full disks.
@@ -151,6 +154,9 @@ impl Host {
         }
         let bandwidth = BandwidthLimits::default();
         bandwidth.set(config);
+        let reservations = Reservations::open(config, &bandwidth).map_err(|(setting, text)| {
+            Error::Config(vec![Problem { severity: Severity::Error, setting: setting.into(), text }])
+        })?;
         let memory = usize::try_from(config.data.buffer_memory).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
             phase: AtomicU8::new(Phase::Running as u8),
@@ -180,6 +186,7 @@ impl Host {
             uploads: Uploads::default(),
             routes: Routes::default(),
             space,
+            reservations,
             claims: Claims::default(),
             expiry: Expiry::new(config.space.expire_parts_after),
             measurements,

@@ -274,7 +274,12 @@ fn watch(job: &mut Job<'_>, placement: Option<Placement>) {
 }
 
 fn flow_owner(context: &Context) -> FlowOwner {
-    FlowOwner { user: context.counted_as().to_owned(), address: context.peer.ip(), direction: None }
+    FlowOwner {
+        user: context.counted_as().to_owned(),
+        address: context.peer.ip(),
+        direction: None,
+        reservation: context.reservation(),
+    }
 }
 
 /// Takes the session's channel for a transfer. The caller returns it afterwards.
@@ -292,7 +297,7 @@ pub(super) fn take(job: &mut Job<'_>, direction: Direction) -> Result<Box<Channe
     }
     if let Some(bandwidth) = &channel.bandwidth {
         let direction = if sends { TransferDirection::Download } else { TransferDirection::Upload };
-        job.host.bandwidth.begin(bandwidth, direction);
+        job.host.bandwidth.begin(bandwidth, direction, job.context.reservation());
     }
     // The sender determines the number of streams.
     job.dialogue.streams = channel.streams().filter(|_| sends);

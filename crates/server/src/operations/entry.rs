@@ -7,11 +7,12 @@
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Failure, Operation, Outcome, ProfileRequest};
+use ropewalk_protocol::slots::SlotsCommand;
 use ropewalk_protocol::space::SpaceCommand;
 
 use super::{
-    Answer, buffers, channel, checksum, files, here, listing, profile, relay, scitag, security, space, stack,
-    transfer, uploads, usage,
+    Answer, buffers, channel, checksum, files, here, listing, profile, relay, scitag, security, slots, space,
+    stack, transfer, uploads, usage,
 };
 use crate::host::audit::Decision;
 use crate::session::job::Job;
@@ -181,6 +182,19 @@ impl Entry {
             O::Usage { token, path } => Self::file("SITE USAGE", path, move |job, path| {
                 usage::usage(job, token.as_ref().map(|token| token.as_slice()), path)
             }),
+            O::Slots(SlotsCommand::Reserve(request)) => {
+                Self::new("SITE SLOTS RESERVE", move |job| slots::reserve(job, &request))
+            }
+            O::Slots(SlotsCommand::Extend { token, seconds }) => {
+                Self::new("SITE SLOTS EXTEND", move |job| slots::extend(job, &token, seconds))
+            }
+            O::Slots(SlotsCommand::Release(token)) => {
+                Self::new("SITE SLOTS RELEASE", move |job| slots::release(job, &token))
+            }
+            O::Slots(SlotsCommand::Use(token)) => {
+                Self::new("SITE SLOTS USE", move |job| slots::use_token(job, token.as_deref()))
+            }
+            O::Slots(SlotsCommand::List) => Self::new("SITE SLOTS LIST", slots::list),
             O::Space(SpaceCommand::Reserve { bytes, seconds, path }) => {
                 Self::file("SITE SPACE RESERVE", path, move |job, path| {
                     space::reserve(job, bytes, seconds, path)

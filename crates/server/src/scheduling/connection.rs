@@ -24,6 +24,7 @@ use crate::host::presence::{Activity, Present, User};
 use crate::host::transfer_log::Record;
 use crate::host::uploads::SessionUploads;
 use crate::operations::Entry;
+use crate::scheduling::semaphore::{Claim, Holder};
 use crate::security::client::SecurityContext;
 use crate::security::codec::ClearText;
 use crate::session::context::{Context, Retry, StatHistory};
@@ -40,6 +41,8 @@ pub(crate) struct Connection {
     pub(crate) answer: Option<Result<Outcome, Failure>>,
     /// An operation that waits for its permit, or for space on its disk.
     pub(crate) waiting: Option<Entry>,
+    /// The holder of the permit that it was given while it waited.
+    pub(crate) holder: Option<Holder>,
     /// Since when it waits for space on its disk.
     pub(crate) low_disk_since: Option<Instant>,
     /// The place in the queue for the permit that the client knows, and since when.
@@ -114,6 +117,7 @@ impl Connection {
             },
             answer: None,
             waiting: None,
+            holder: None,
             low_disk_since: None,
             told_place: None,
             again: None,
@@ -242,6 +246,11 @@ impl Connection {
 
     pub(crate) fn register(&mut self, registry: &Registry, token: Token, output: bool) -> io::Result<()> {
         self.control.register(registry, token, output)
+    }
+
+    /// The one for whom it asks for permits.
+    pub(crate) fn claim(&self) -> Claim {
+        Claim { address: self.context.peer.ip(), reservation: self.context.reservation() }
     }
 
     /// Its operation waits in no queue any more, and is not carried out.

@@ -52,6 +52,25 @@ impl<T> FairQueue<T> {
         one.map(|one| (address, one))
     }
 
+    /// Removes the first entry for which `is` is true, whose address has had its turn then.
+    pub(crate) fn pop_where(&mut self, is: impl Fn(&T) -> bool) -> Option<T> {
+        let found = self.turns.iter().enumerate().find_map(|(turn, address)| {
+            let at = self.waiting.get(address)?.iter().position(&is)?;
+            Some((turn, at))
+        });
+        let (turn, at) = found?;
+        let address = self.turns.remove(turn)?;
+        let theirs = self.waiting.get_mut(&address)?;
+        let one = theirs.remove(at);
+        if theirs.is_empty() {
+            self.waiting.remove(&address);
+        } else {
+            self.turns.push_back(address);
+        }
+        self.count -= usize::from(one.is_some());
+        one
+    }
+
     /// Whether there is an entry of an address for which `may` is true.
     pub(crate) fn has(&self, may: impl Fn(IpAddr) -> bool) -> bool {
         self.turns.iter().any(|&address| may(address))
@@ -133,6 +152,12 @@ mod tests {
         assert_eq!(waiting.in_order().map(|n| *n).collect::<Vec<_>>(), [0, 11, 2]);
         let order: Vec<_> = std::iter::from_fn(|| waiting.pop(|_| true)).map(|(_, n)| n).collect();
         assert_eq!(order, [0, 11, 2]);
+        waiting.push(FLOOD, 3);
+        waiting.push(FLOOD, 4);
+        waiting.push(OTHER, 12);
+        assert_eq!((waiting.pop_where(|n| *n > 9), waiting.pop_where(|n| *n == 4)), (Some(12), Some(4)));
+        assert_eq!((waiting.pop_where(|n| *n > 9), waiting.pop_where(|n| *n == 3)), (None, Some(3)));
+        assert_eq!(waiting.len(), 0);
         waiting.push(OTHER, 12);
         assert_eq!(waiting.remove(|_| true), [12]);
         assert!(waiting.waiting.is_empty() && waiting.turns.is_empty() && waiting.len() == 0);

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::scheduling::semaphore::{FairSemaphore, LEAST, Slow, Yielded};
+use crate::scheduling::semaphore::{FairSemaphore, Granted, Holder, LEAST, Slow, Yielded};
 use crate::session::dialogue::Permit;
 
 /// The interval over which the rate of an operation is measured.
@@ -20,8 +20,9 @@ const SPAN: Duration = Duration::from_secs(2);
 pub(crate) struct HeldPermit<'a, T> {
     permits: &'a FairSemaphore<T>,
     /// Runs a session that has just got a permit.
-    start: &'a dyn Fn(T),
+    start: &'a dyn Fn(Granted<T>),
     address: IpAddr,
+    holder: RefCell<Holder>,
     pace: Cell<Pace>,
     /// Set while the operation continues without its permit.
     yielded: RefCell<Option<Arc<Yielded>>>,
@@ -40,10 +41,16 @@ struct Pace {
 
 impl<'a, T> HeldPermit<'a, T> {
     /// For a permit that was acquired.
-    pub(crate) fn new(permits: &'a FairSemaphore<T>, address: IpAddr, start: &'a dyn Fn(T)) -> Self {
+    pub(crate) fn new(
+        permits: &'a FairSemaphore<T>,
+        address: IpAddr,
+        holder: Holder,
+        start: &'a dyn Fn(Granted<T>),
+    ) -> Self {
         let now = Instant::now();
         let pace = Pace { since: now, bytes: 0, rate: None, yielded: (now, 0) };
-        Self { permits, start, address, pace: Cell::new(pace), yielded: RefCell::new(None) }
+        let (pace, holder) = (Cell::new(pace), RefCell::new(holder));
+        Self { permits, start, address, holder, pace, yielded: RefCell::new(None) }
     }
 }
 
@@ -60,11 +67,17 @@ impl<T> Permit for HeldPermit<'_, T> {
         let mut yielded = self.yielded.borrow_mut();
         match &*yielded {
             Some(one) if one.must_end() => return ControlFlow::Break(()),
-            Some(one) if last >= LEAST && self.permits.regain(one) => *yielded = None,
+            Some(one)
+                if last >= LEAST
+                    && let Some(holder) = self.permits.regain(one) =>
+            {
+                *self.holder.borrow_mut() = holder;
+                *yielded = None;
+            }
             // The rate since the permit was lost: slow clients let large buffers run empty before
             // they take more, so a short interval says little.
             Some(one) => one.set_rate(rate(pace.yielded, (now, bytes))),
-            None if last < LEAST => match self.permits.make_way(self.address, last) {
+            None if last < LEAST => match self.permits.make_way(self.address, &self.holder.borrow(), last) {
                 Slow::Keeps => {}
                 Slow::Yields(one, next) => {
                     *yielded = Some(one);
@@ -92,7 +105,7 @@ impl<T> Drop for HeldPermit<'_, T> {
         match self.yielded.get_mut() {
             Some(one) => self.permits.end_yielded(one),
             None => {
-                if let Some(next) = self.permits.release(self.address) {
+                if let Some(next) = self.permits.release(self.holder.get_mut()) {
                     (self.start)(next);
                 }
             }

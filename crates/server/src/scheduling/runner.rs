@@ -24,6 +24,7 @@ use crate::scheduling::connection::{Connection, Wait};
 use crate::scheduling::data_connections;
 use crate::scheduling::permit::HeldPermit;
 use crate::scheduling::scheduler::Scheduler;
+use crate::scheduling::semaphore::{Granted, Holder};
 use crate::security::client::SecurityContext;
 use crate::security::gsi;
 use crate::security::tokens;
@@ -68,6 +69,20 @@ pub(crate) fn start(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
     }
 }
 
+/// Continues a session that has waited, and holds a permit now.
+pub(super) fn start_granted(scheduler: &Arc<Scheduler>, granted: Granted<Box<Connection>>) {
+    let Granted { one: mut connection, holder } = granted;
+    connection.holder = Some(holder);
+    start(scheduler, connection);
+}
+
+/// Applies the reservations of permits whose windows have begun or ended.
+pub(super) fn follow_reservations(scheduler: &Arc<Scheduler>) {
+    let Some(reservations) = &scheduler.host.reservations else { return };
+    let granted = scheduler.transfers.set_reserved(reservations.slots_in_force());
+    granted.into_iter().for_each(|granted| start_granted(scheduler, granted));
+}
+
 /// Sends the greeting of a new session, and waits for its client. With implicit TLS the greeting
 /// leaves when the handshake is complete.
 pub(crate) fn greet(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
@@ -92,9 +107,8 @@ pub(super) fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>
         Next::Again => start(scheduler, connection),
         Next::Permit | Next::LowDisk => {
             connection.presence.set(Activity::Waiting { position: None });
-            let address = connection.context.peer.ip();
-            match scheduler.queue_of(&connection).wait(address, connection) {
-                Some(connection) => start(scheduler, connection),
+            match scheduler.queue_of(&connection).wait(&connection.claim(), connection) {
+                Some(granted) => start_granted(scheduler, granted),
                 // The reactor checks sessions that wait in a queue.
                 None => scheduler.host.wake(),
             }
@@ -145,10 +159,9 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
         connection.session.completed(answer);
     }
     if let Some(entry) = connection.waiting.take() {
-        if connection.low_disk_since.is_none() {
-            // It has its permit now.
+        if let Some(holder) = connection.holder.take() {
             connection.told_place = None;
-            perform_long(scheduler, connection, entry, true);
+            perform_long(scheduler, connection, entry, holder, true);
         } else if let Some(next) = begin_long(scheduler, connection, entry) {
             return next;
         }
@@ -295,11 +308,12 @@ fn begin_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: En
     } else {
         connection.low_disk_since = None;
         if entry.permit == Permits::Transfer {
+            follow_reservations(scheduler);
             scheduler.look_at_load();
         }
-        if scheduler.permits_for(entry.permit).try_acquire(connection.context.peer.ip()) {
+        if let Some(holder) = scheduler.permits_for(entry.permit).try_acquire(&connection.claim()) {
             connection.told_place = None;
-            perform_long(scheduler, connection, entry, waited);
+            perform_long(scheduler, connection, entry, holder, waited);
             return None;
         }
         Next::Permit
@@ -313,10 +327,16 @@ fn begin_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: En
 
 /// Carries out an operation for which a permit was acquired, unless the client has aborted it while
 /// it `waited`.
-fn perform_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: Entry, waited: bool) {
-    let start = |next| start(scheduler, next);
+fn perform_long(
+    scheduler: &Arc<Scheduler>,
+    connection: &mut Connection,
+    entry: Entry,
+    holder: Holder,
+    waited: bool,
+) {
+    let start = |next| start_granted(scheduler, next);
     let permits = scheduler.permits_for(entry.permit);
-    let permit = HeldPermit::new(permits, connection.context.peer.ip(), &start);
+    let permit = HeldPermit::new(permits, connection.context.peer.ip(), holder, &start);
     let data = entry.data;
     let answer = if let Some(refusal) = refusal(scheduler, connection) {
         Err(Failure::Busy(refusal.into()))

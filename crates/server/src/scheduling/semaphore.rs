@@ -24,6 +24,10 @@ use crate::scheduling::fair_queue::FairQueue;
 /// An operation whose client takes or sends next to nothing yields its permit to one that waits and
 /// continues without it. At most as many operations as there are permits may do so. If more are too
 /// slow, the slowest one of the address that has most of them has to end.
+///
+/// Reservations ([`FairSemaphore::set_reserved`]) have permits that others do not get. Their
+/// operations come before all others, and do not count for their addresses; those for which a
+/// reservation has no permit left wait as any other.
 pub(crate) struct FairSemaphore<T> {
     most: usize,
     per_address: usize,
@@ -32,10 +36,40 @@ pub(crate) struct FairSemaphore<T> {
 
 struct State<T> {
     free: usize,
-    held: HashMap<IpAddr, usize>,
-    waiting: FairQueue<T>,
+    held: HashMap<Holder, usize>,
+    /// Permits by the tokens of the reservations in force.
+    reserved: HashMap<Arc<str>, usize>,
+    waiting: FairQueue<Waiting<T>>,
     yielded: Vec<Arc<Yielded>>,
     closed: bool,
+}
+
+struct Waiting<T> {
+    one: T,
+    reservation: Option<Arc<str>>,
+}
+
+/// The one for whose operation a permit is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) address: IpAddr,
+    /// The token of the reservation that it uses, perhaps one that is not in force.
+    pub(crate) reservation: Option<Arc<str>>,
+}
+
+/// The one for which a permit counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    /// The network of an address.
+    Address(IpAddr),
+    /// The reservation with this token.
+    Reservation(Arc<str>),
+}
+
+/// One that has waited, and holds a permit now.
+pub(crate) struct Granted<T> {
+    pub(crate) one: T,
+    pub(crate) holder: Holder,
 }
 
 /// An operation that continues without its permit.
@@ -52,7 +86,7 @@ pub(crate) enum Slow<T> {
     Keeps,
     /// It has yielded its permit, to this operation, which had waited longest; to none while the
     /// semaphore is closed and others hold permits.
-    Yields(Arc<Yielded>, Option<T>),
+    Yields(Arc<Yielded>, Option<Granted<T>>),
     Ends,
 }
 
@@ -68,6 +102,7 @@ impl<T> FairSemaphore<T> {
         let state = State {
             free: most,
             held: HashMap::new(),
+            reserved: HashMap::new(),
             waiting: FairQueue::default(),
             yielded: Vec::new(),
             closed: false,
@@ -76,8 +111,23 @@ impl<T> FairSemaphore<T> {
     }
 
     /// Acquires a permit, if there is one. The caller has to release it.
-    pub(crate) fn try_acquire(&self, address: IpAddr) -> bool {
-        self.state.lock().try_acquire(network(address), self.per_address)
+    pub(crate) fn try_acquire(&self, claim: &Claim) -> Option<Holder> {
+        self.state.lock().try_acquire(claim, self.per_address)
+    }
+
+    /// Sets the permits of the reservations that are in force, by their tokens. Those that begin
+    /// take no permit from an operation under way: they get the next ones that are released.
+    /// Returns those of the waiting ones that hold permits now.
+    pub(crate) fn set_reserved(&self, reserved: HashMap<Arc<str>, usize>) -> Vec<Granted<T>> {
+        let mut state = self.state.lock();
+        if state.reserved == reserved {
+            return Vec::new();
+        }
+        state.reserved = reserved;
+        if state.closed {
+            return Vec::new();
+        }
+        std::iter::from_fn(|| state.grant(self.per_address)).collect()
     }
 
     /// Closes the semaphore if something is `short`. Otherwise it opens, unless others wait: these
@@ -89,7 +139,7 @@ impl<T> FairSemaphore<T> {
 
     /// Nothing is short any more: returns a few of the waiting ones, which hold permits now. After
     /// the last of them the semaphore is open.
-    pub(crate) fn admit(&self) -> Vec<T> {
+    pub(crate) fn admit(&self) -> Vec<Granted<T>> {
         let mut state = self.state.lock();
         if !state.closed {
             return Vec::new();
@@ -115,47 +165,57 @@ impl<T> FairSemaphore<T> {
 
     /// Waits for a permit. `one`, or one that has waited longer, is returned with a permit at once;
     /// otherwise [`Self::release`] or [`Self::admit`] returns it.
-    pub(crate) fn wait(&self, address: IpAddr, one: T) -> Option<T> {
-        self.acquire_or(address, one, FairQueue::push)
+    pub(crate) fn wait(&self, claim: &Claim, one: T) -> Option<Granted<T>> {
+        self.acquire_or(claim, one, FairQueue::push)
     }
 
     /// As [`Self::wait`], for one that was returned by [`Self::remove_waiting`]: it is queued
     /// before all others of its address.
-    pub(crate) fn wait_again(&self, address: IpAddr, one: T) -> Option<T> {
-        self.acquire_or(address, one, FairQueue::push_front)
+    pub(crate) fn wait_again(&self, claim: &Claim, one: T) -> Option<Granted<T>> {
+        self.acquire_or(claim, one, FairQueue::push_front)
     }
 
-    fn acquire_or(&self, address: IpAddr, one: T, push: fn(&mut FairQueue<T>, IpAddr, T)) -> Option<T> {
-        let address = network(address);
+    fn acquire_or(
+        &self,
+        claim: &Claim,
+        one: T,
+        push: fn(&mut FairQueue<Waiting<T>>, IpAddr, Waiting<T>),
+    ) -> Option<Granted<T>> {
         let mut state = self.state.lock();
-        if state.try_acquire(address, self.per_address) {
-            return Some(one);
+        if let Some(holder) = state.try_acquire(claim, self.per_address) {
+            return Some(Granted { one, holder });
         }
-        push(&mut state.waiting, address, one);
+        let waiting = Waiting { one, reservation: claim.reservation.clone() };
+        push(&mut state.waiting, network(claim.address), waiting);
         // The last permit may have been released while the first of those that wait was looked at.
         if state.closed && state.held.is_empty() { state.grant(self.per_address) } else { None }
     }
 
     /// Releases a permit. The one that is returned holds it now.
-    pub(crate) fn release(&self, address: IpAddr) -> Option<T> {
-        self.state.lock().release(network(address), self.per_address)
+    pub(crate) fn release(&self, holder: &Holder) -> Option<Granted<T>> {
+        self.state.lock().release(holder, self.per_address)
     }
 
-    /// For an operation of `address` that holds a permit and moves only `rate` bytes per second:
-    /// yields the permit to one that waits.
-    pub(crate) fn make_way(&self, address: IpAddr, rate: u64) -> Slow<T> {
+    /// For an operation of `address` whose permit counts for `holder`, and that moves only `rate`
+    /// bytes per second: yields the permit to one that waits. Reservations keep their permits.
+    pub(crate) fn make_way(&self, address: IpAddr, holder: &Holder, rate: u64) -> Slow<T> {
         let address = network(address);
         let mut state = self.state.lock();
+        if let Holder::Reservation(token) = holder
+            && state.reserved.contains_key(token)
+        {
+            return Slow::Keeps;
+        }
         let one = Yielded { address, rate: rate.into(), must_end: AtomicBool::new(false) };
         let ending = state.yielded.iter().filter(|one| one.must_end()).count();
         if state.waiting.len() == 0 {
             return Slow::Keeps;
         }
         if state.yielded.len() < self.most {
-            let next = state.release(address, self.per_address);
+            let next = state.release(holder, self.per_address);
             // The waiting ones are of an address that has enough permits.
             if next.is_none() && !state.closed {
-                state.acquire(address, self.per_address);
+                state.take(holder.clone());
                 return Slow::Keeps;
             }
             let one = Arc::new(one);
@@ -175,15 +235,13 @@ impl<T> FairSemaphore<T> {
         }
     }
 
-    /// An operation without a permit is no longer slow. Returns true if it holds a permit again.
-    pub(crate) fn regain(&self, one: &Arc<Yielded>) -> bool {
+    /// An operation without a permit is no longer slow. Returns the holder if it has one again.
+    pub(crate) fn regain(&self, one: &Arc<Yielded>) -> Option<Holder> {
         let mut state = self.state.lock();
         // It runs already, so that nothing becomes shorter by its permit.
-        let may = state.acquire(one.address, self.per_address);
-        if may {
-            state.yielded.retain(|other| !Arc::ptr_eq(other, one));
-        }
-        may
+        let holder = state.acquire(one.address, None, self.per_address)?;
+        state.yielded.retain(|other| !Arc::ptr_eq(other, one));
+        Some(holder)
     }
 
     /// An operation without a permit has ended.
@@ -194,21 +252,26 @@ impl<T> FairSemaphore<T> {
     /// Removes all that wait, in the order in which they would get permits.
     pub(crate) fn take_waiting(&self) -> Vec<T> {
         let mut state = self.state.lock();
-        std::iter::from_fn(|| state.waiting.pop(|_| true)).map(|(_, one)| one).collect()
+        std::iter::from_fn(|| state.waiting.pop(|_| true)).map(|(_, waiting)| waiting.one).collect()
     }
 
     /// Removes the waiting ones for which `is` is true.
     pub(crate) fn remove_waiting(&self, is: impl Fn(&T) -> bool) -> Vec<T> {
-        self.state.lock().waiting.remove(is)
+        let removed = self.state.lock().waiting.remove(|waiting| is(&waiting.one));
+        removed.into_iter().map(|waiting| waiting.one).collect()
     }
 
     /// Calls `tell` for each that waits, with its position from 1 and the number of all. `tell`
     /// must not wait.
     pub(crate) fn tell_waiting(&self, mut tell: impl FnMut(&mut T, u32, u32)) {
         let mut state = self.state.lock();
+        let state = &mut *state;
         let count = u32::try_from(state.waiting.len()).unwrap_or(u32::MAX);
-        for (one, position) in state.waiting.in_order().zip(1..) {
-            tell(one, position, count);
+        let mut waiting: Vec<_> = state.waiting.in_order().collect();
+        let is_reserved = |token: &Arc<str>| state.reserved.contains_key(token);
+        waiting.sort_by_key(|waiting| !waiting.reservation.as_ref().is_some_and(is_reserved));
+        for (waiting, position) in waiting.into_iter().zip(1..) {
+            tell(&mut waiting.one, position, count);
         }
     }
 
@@ -230,33 +293,65 @@ impl Yielded {
 }
 
 impl<T> State<T> {
-    fn release(&mut self, address: IpAddr, per_address: usize) -> Option<T> {
+    fn release(&mut self, holder: &Holder, per_address: usize) -> Option<Granted<T>> {
         self.free += 1;
-        if let Some(theirs) = self.held.get_mut(&address) {
+        if let Some(theirs) = self.held.get_mut(holder) {
             *theirs -= 1;
             if *theirs == 0 {
-                self.held.remove(&address);
+                self.held.remove(holder);
             }
         }
         if self.closed && !self.held.is_empty() { None } else { self.grant(per_address) }
     }
 
     /// Gives a permit to the next one that waits, if there is a permit for it.
-    fn grant(&mut self, per_address: usize) -> Option<T> {
-        let Self { free, held, waiting, .. } = self;
-        if *free == 0 {
+    fn grant(&mut self, per_address: usize) -> Option<Granted<T>> {
+        if self.free == 0 {
             return None;
         }
-        let may = |address| held.get(&address).is_none_or(|&theirs| theirs < per_address);
-        let (address, next) = waiting.pop(may)?;
-        *free -= 1;
-        *held.entry(address).or_default() += 1;
-        Some(next)
+        let (one, holder) = match self.next_reserved() {
+            Some(next) => next,
+            None if self.free <= self.kept() => return None,
+            None => {
+                let Self { held, waiting, .. } = self;
+                let may = |address| count(held, &Holder::Address(address)) < per_address;
+                let (address, next) = waiting.pop(may)?;
+                (next.one, Holder::Address(address))
+            }
+        };
+        self.take(holder.clone());
+        Some(Granted { one, holder })
+    }
+
+    /// The first one that waits and whose reservation has a permit left.
+    fn next_reserved(&mut self) -> Option<(T, Holder)> {
+        if self.reserved.is_empty() {
+            return None;
+        }
+        let Self { held, reserved, waiting, .. } = self;
+        let holder = |waiting: &Waiting<T>| reserved_holder(held, reserved, waiting.reservation.as_ref());
+        let next = waiting.pop_where(|waiting| holder(waiting).is_some())?;
+        let holder = holder(&next)?;
+        Some((next.one, holder))
+    }
+
+    /// Permits that are kept for operations of reservations.
+    fn kept(&self) -> usize {
+        let left = |(token, slots): (&Arc<str>, &usize)| {
+            slots.saturating_sub(count(&self.held, &Holder::Reservation(Arc::clone(token))))
+        };
+        self.reserved.iter().map(left).sum()
+    }
+
+    /// Takes a permit that is free.
+    fn take(&mut self, holder: Holder) {
+        self.free -= 1;
+        *self.held.entry(holder).or_default() += 1;
     }
 
     /// Whether one that waits may get a permit that `address` releases.
     fn may_follow(&self, address: IpAddr, per_address: usize) -> bool {
-        let theirs = |of| self.held.get(&of).map_or(0, |theirs| theirs - usize::from(of == address));
+        let theirs = |of| count(&self.held, &Holder::Address(of)).saturating_sub(usize::from(of == address));
         self.waiting.has(|of| theirs(of) < per_address)
     }
 
@@ -279,207 +374,45 @@ impl<T> State<T> {
         (rate < least).then_some(slowest)
     }
 
-    fn try_acquire(&mut self, address: IpAddr, most: usize) -> bool {
+    fn try_acquire(&mut self, claim: &Claim, most: usize) -> Option<Holder> {
         let may = !self.closed || self.held.is_empty() && self.waiting.len() == 0;
-        may && self.acquire(address, most)
+        if !may {
+            return None;
+        }
+        self.acquire(network(claim.address), claim.reservation.as_ref(), most)
     }
 
-    fn acquire(&mut self, address: IpAddr, most: usize) -> bool {
-        let theirs = self.held.get(&address).copied().unwrap_or(0);
-        let may = self.free > 0 && theirs < most;
-        if may {
-            self.free -= 1;
-            self.held.insert(address, theirs + 1);
+    fn acquire(&mut self, address: IpAddr, reservation: Option<&Arc<str>>, most: usize) -> Option<Holder> {
+        if self.free == 0 {
+            return None;
         }
-        may
+        let reserved = reserved_holder(&self.held, &self.reserved, reservation);
+        let holder = reserved.unwrap_or(Holder::Address(address));
+        if let Holder::Address(_) = holder
+            && (self.free <= self.kept() || count(&self.held, &holder) >= most)
+        {
+            return None;
+        }
+        self.take(holder.clone());
+        Some(holder)
     }
+}
+
+/// The permits of a holder.
+fn count(held: &HashMap<Holder, usize>, holder: &Holder) -> usize {
+    held.get(holder).copied().unwrap_or(0)
+}
+
+/// The holder for an operation of a reservation, if that is in force and has a permit left.
+fn reserved_holder(
+    held: &HashMap<Holder, usize>,
+    reserved: &HashMap<Arc<str>, usize>,
+    reservation: Option<&Arc<str>>,
+) -> Option<Holder> {
+    let (token, slots) = reserved.get_key_value(reservation?)?;
+    let holder = Holder::Reservation(Arc::clone(token));
+    (count(held, &holder) < *slots).then_some(holder)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
-    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
-
-    #[test]
-    fn semaphore_with_waiting_operations_grants_permits_in_order() {
-        let permits = FairSemaphore::new(2);
-        assert!(permits.try_acquire(ONE) && permits.try_acquire(ONE) && !permits.try_acquire(ONE));
-        assert_eq!((permits.wait(ONE, 'a'), permits.wait(ONE, 'b')), (None, None));
-        assert!(permits.has_waiting());
-        assert_eq!((permits.release(ONE), permits.release(ONE)), (Some('a'), Some('b')));
-        assert_eq!(permits.release(ONE), None);
-        assert_eq!(permits.wait(ONE, 'c'), Some('c'));
-        assert!(!permits.try_acquire(ONE));
-        assert_eq!((permits.release(ONE), permits.release(ONE)), (None, None));
-        assert!(permits.try_acquire(ONE) && permits.try_acquire(ONE) && !permits.try_acquire(ONE));
-    }
-
-    #[test]
-    fn semaphore_with_waiting_addresses_alternates_between_them() {
-        let permits = FairSemaphore::new(1);
-        assert!(permits.try_acquire(ONE));
-        for n in 0..10 {
-            assert_eq!(permits.wait(ONE, n), None);
-        }
-        assert_eq!(permits.wait(OTHER, 10), None);
-        assert_eq!(permits.release(ONE), Some(0));
-        assert_eq!(permits.release(ONE), Some(10));
-        assert_eq!(permits.remove_waiting(|n| n % 2 == 0).len(), 4);
-        assert_eq!(permits.release(OTHER), Some(1));
-    }
-
-    fn yielded(slow: Slow<char>) -> (Arc<Yielded>, char) {
-        match slow {
-            Slow::Yields(one, Some(next)) => (one, next),
-            Slow::Yields(_, None) => panic!("no operation gets the permit"),
-            Slow::Keeps => panic!("it stays"),
-            Slow::Ends => panic!("it ends"),
-        }
-    }
-
-    #[test]
-    fn semaphore_when_others_wait_takes_permit_of_slow_operation() {
-        let permits = FairSemaphore::new(1);
-        assert!(permits.try_acquire(ONE));
-        assert!(matches!(permits.make_way(ONE, 0), Slow::Keeps));
-        assert_eq!(permits.wait(OTHER, 'a'), None);
-        let (slow, next) = yielded(permits.make_way(ONE, 0));
-        assert_eq!(next, 'a');
-        assert!(!permits.try_acquire(ONE) && !permits.regain(&slow));
-        assert_eq!(permits.release(OTHER), None);
-        // The operation is fast again, and holds the permit.
-        assert!(permits.regain(&slow) && !permits.try_acquire(OTHER));
-        assert_eq!(permits.wait(OTHER, 'b'), None);
-        let (slow, _) = yielded(permits.make_way(ONE, 0));
-        permits.end_yielded(&slow);
-        assert_eq!(permits.release(OTHER), None);
-        assert!(permits.try_acquire(ONE));
-    }
-
-    #[test]
-    fn semaphore_with_too_many_slow_operations_ends_slowest_of_busiest_address() {
-        let permits = FairSemaphore::new(4);
-        let (third, fourth) = (IpAddr::from([10, 0, 0, 3]), IpAddr::from([10, 0, 0, 4]));
-        assert!(
-            permits.try_acquire(ONE)
-                && permits.try_acquire(ONE)
-                && permits.try_acquire(ONE)
-                && permits.try_acquire(OTHER)
-        );
-        for _ in 0..4 {
-            assert_eq!(permits.wait(third, 'x'), None);
-        }
-        let (slow, _) = yielded(permits.make_way(ONE, 1000));
-        let (slower, _) = yielded(permits.make_way(ONE, 999));
-        let (slowest, _) = yielded(permits.make_way(OTHER, 0));
-        // The third address has enough permits: no waiting operation would gain.
-        assert!(matches!(permits.make_way(ONE, 0), Slow::Keeps));
-        assert_eq!(permits.wait(fourth, 'y'), None);
-        let (last, next) = yielded(permits.make_way(ONE, LEAST - 1));
-        assert_eq!(next, 'y');
-        let ending = || [&slow, &slower, &slowest, &last].map(|one| one.must_end());
-        assert!(matches!(permits.make_way(fourth, 0), Slow::Keeps));
-        assert_eq!(ending(), [false; 4]);
-        for _ in 0..4 {
-            assert_eq!(permits.wait(fourth, 'z'), None);
-        }
-        assert!(matches!(permits.make_way(third, 0), Slow::Keeps));
-        assert_eq!(ending(), [false, true, false, false]);
-        slow.set_rate(LEAST);
-        assert!(matches!(permits.make_way(ONE, 5000), Slow::Ends));
-        permits.end_yielded(&slower);
-        // The operations that end already make room for the waiting ones.
-        let (_next, x) = yielded(permits.make_way(third, 0));
-        assert_eq!((x, permits.remove_waiting(|_| true).len()), ('x', 4));
-        assert!(matches!(permits.make_way(third, 0), Slow::Keeps));
-    }
-
-    #[test]
-    fn semaphore_with_even_addresses_keeps_trickling_operations() {
-        let permits = FairSemaphore::new(2);
-        assert!(permits.try_acquire(ONE) && permits.try_acquire(OTHER));
-        let third = IpAddr::from([10, 0, 0, 3]);
-        for _ in 0..4 {
-            assert_eq!(permits.wait(third, 'x'), None);
-        }
-        let (one, _) = yielded(permits.make_way(ONE, TRICKLE));
-        let (other, _) = yielded(permits.make_way(OTHER, TRICKLE));
-        assert!(matches!(permits.make_way(third, TRICKLE), Slow::Keeps));
-        assert!(!one.must_end() && !other.must_end());
-        assert!(matches!(permits.make_way(third, TRICKLE - 1), Slow::Ends));
-    }
-
-    #[test]
-    fn semaphore_for_one_address_keeps_quarter_for_others() {
-        let permits = FairSemaphore::new(8);
-        assert_eq!((0..8).filter(|_| permits.try_acquire(ONE)).count(), 6);
-        assert_eq!(permits.wait(ONE, 'a'), None);
-        assert!(permits.try_acquire(OTHER) && permits.try_acquire(OTHER) && !permits.try_acquire(OTHER));
-        // The permit that the other address releases does not go to an address that has enough.
-        assert_eq!(permits.release(OTHER), None);
-        assert!(permits.try_acquire(OTHER));
-        assert_eq!(permits.release(ONE), Some('a'));
-        assert_eq!(permits.wait(ONE, 'b'), None);
-        for _ in 0..2 {
-            assert_eq!(permits.release(OTHER), None);
-        }
-        assert_eq!(permits.release(ONE), Some('b'));
-    }
-
-    #[test]
-    fn closed_semaphore_keeps_one_running_and_admits_the_others_a_few_at_a_time() {
-        let permits = FairSemaphore::new(16);
-        assert!(permits.try_acquire(ONE) && permits.try_acquire(ONE));
-        permits.set_short(true);
-        assert!(!permits.try_acquire(OTHER));
-        for n in 0..6 {
-            assert_eq!(permits.wait(OTHER, n), None);
-        }
-        assert_eq!(permits.release(ONE), None);
-        // Nothing runs any more.
-        assert_eq!(permits.release(ONE), Some(0));
-        assert_eq!(permits.counts(), (1, 5));
-        permits.set_short(false);
-        assert!(!permits.try_acquire(ONE), "the others have waited for longer");
-        assert_eq!(permits.admit(), [1]);
-        permits.set_short(true);
-        assert_eq!(permits.release(OTHER), None);
-        permits.set_short(false);
-        assert_eq!((permits.admit(), permits.admit(), permits.admit()), (vec![2], vec![3], vec![4]));
-        assert_eq!(permits.admit(), [5]);
-        assert_eq!(permits.counts(), (5, 0));
-        // It is open.
-        assert!(permits.try_acquire(ONE) && permits.admit().is_empty());
-        permits.set_short(true);
-        permits.set_short(false);
-        assert!(permits.try_acquire(ONE));
-    }
-
-    #[test]
-    fn closed_semaphore_without_operations_runs_the_one_that_waits() {
-        let permits = FairSemaphore::new(4);
-        permits.set_short(true);
-        assert_eq!(permits.wait(ONE, 'a'), Some('a'));
-        assert_eq!((permits.wait(ONE, 'b'), permits.wait(OTHER, 'c')), (None, None));
-        let looked_at = permits.remove_waiting(|one| *one == 'b');
-        assert_eq!(permits.release(ONE), Some('c'));
-        assert_eq!(permits.release(OTHER), None);
-        assert_eq!(permits.wait_again(ONE, looked_at[0]), Some('b'));
-    }
-
-    #[test]
-    fn slow_operations_of_a_closed_semaphore_do_not_hold_up_others() {
-        let permits = FairSemaphore::new(4);
-        assert!(permits.try_acquire(ONE) && permits.try_acquire(ONE));
-        permits.set_short(true);
-        assert_eq!(permits.wait(OTHER, 'a'), None);
-        let Slow::Yields(first, None) = permits.make_way(ONE, 0) else { panic!("it keeps its permit") };
-        let (_second, next) = yielded(permits.make_way(ONE, 0));
-        assert_eq!((next, permits.counts()), ('a', (1, 0)));
-        // One that is fast again holds a permit.
-        assert!(permits.regain(&first));
-        assert_eq!(permits.counts(), (2, 0));
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::operations;
 use crate::scheduling::connection::Connection;
-use crate::scheduling::runner::{INPUT, Next, follow, input, start};
+use crate::scheduling::runner::{INPUT, Next, follow, follow_reservations, input, start, start_granted};
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::semaphore::FairSemaphore;
 use crate::session::control::Received;
@@ -22,8 +22,9 @@ pub(crate) fn check_waiting(scheduler: &Arc<Scheduler>) {
     let waiting = scheduler.queues().map(|queue| {
         queue.remove_waiting(|connection| connection.presence.is_ended() || connection.control.has_news())
     });
+    follow_reservations(scheduler);
     if !scheduler.look_at_load() {
-        scheduler.transfers.admit().into_iter().for_each(|connection| start(scheduler, connection));
+        scheduler.transfers.admit().into_iter().for_each(|granted| start_granted(scheduler, granted));
     }
     look_at_disks(scheduler);
     [&scheduler.transfers, &scheduler.listings].into_iter().for_each(tell_places);
@@ -75,9 +76,8 @@ fn look_at_disk(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     if let Some(low) = low {
         let limit = connection.context.settings.config.limits.disk_wait;
         if connection.low_disk_since.is_some_and(|since| since.elapsed() < limit) {
-            let address = connection.context.peer.ip();
-            if let Some(connection) = scheduler.low_disk.wait(address, connection) {
-                start(scheduler, connection);
+            if let Some(granted) = scheduler.low_disk.wait(&connection.claim(), connection) {
+                start_granted(scheduler, granted);
             }
             return;
         }
@@ -121,9 +121,9 @@ fn read_waiting(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     };
     match next {
         Next::Permit => {
-            let address = connection.context.peer.ip();
-            if let Some(connection) = scheduler.queue_of(&connection).wait_again(address, connection) {
-                start(scheduler, connection);
+            if let Some(granted) = scheduler.queue_of(&connection).wait_again(&connection.claim(), connection)
+            {
+                start_granted(scheduler, granted);
             }
         }
         next => follow(scheduler, connection, next),

@@ -135,6 +135,11 @@ impl Context {
         self.login.as_ref().map_or("", |login| &login.account.counted_as)
     }
 
+    /// The token of the reservation of slots that its transfers use.
+    pub(crate) fn reservation(&self) -> Option<Arc<str>> {
+        self.login.as_ref().and_then(|login| login.slots.lock().clone())
+    }
+
     /// The number of streams of the data channel, if it can change (MODE E).
     pub(crate) fn streams(&self) -> Option<Parallelism> {
         self.channel.as_ref().and_then(|channel| channel.streams())

@@ -28,6 +28,7 @@ mod refused;
 mod restart;
 mod rules;
 mod session;
+mod slots;
 mod slow;
 mod space;
 mod stacks;

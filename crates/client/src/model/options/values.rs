@@ -111,6 +111,8 @@ pub struct EndOptions {
     pub disk_stack: Option<StackSpec>,
     /// The reservation at the server that uploads draw on (SITE SPACE); only of the destination.
     pub space_token: Option<String>,
+    /// The reservation at the server that transfers use (SITE SLOTS).
+    pub slots_token: Option<String>,
 }
 
 impl EndOptions {

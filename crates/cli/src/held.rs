@@ -1,9 +1,10 @@
-//! Space at a server that is reserved together with a network path.
+//! Parts of servers that are reserved together with a network path: space, slots for transfers, and
+//! a rate.
 //!
-//! The path is the part that can fail late, so the space comes first. Until the path is reserved,
-//! the space is held by a short lease, which a thread renews; then it is kept for the whole time.
-//! A crash on the way leaves space reserved for the lease at most. Servers without SITE SPACE
-//! EXTEND reserve for the whole time at once.
+//! The path is the part that can fail late, so the others come first. Until the path is reserved,
+//! each of them is held by a short lease, which a thread renews; then it is kept for the whole
+//! time. A crash on the way leaves them reserved for the lease at most. Servers without SITE SPACE
+//! EXTEND reserve space for the whole time at once.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -13,77 +14,85 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use parking_lot::Mutex;
-use ropewalk_client::{Cancel, Error, Location, Remote};
-use ropewalk_paths::HeldSpace;
+use ropewalk_client::{Cancel, Error, Location, Remote, SlotsRequest};
+use ropewalk_paths::{Held, Part};
 use ropewalk_protocol::url::Url;
 
 use crate::client::{Client, Target};
 use crate::exit::usage;
 use crate::output::say;
 use crate::settings::Flags;
+use crate::units;
 
-/// How long the server keeps space without a renewal.
+/// How long the server keeps a part without a renewal.
 const LEASE: Duration = Duration::from_secs(120);
 /// The pause between renewals: some can fail before the lease is over.
 const PAUSE: Duration = Duration::from_secs(30);
+/// The protocol has whole seconds.
+const SECOND: Duration = Duration::from_secs(1);
 
-/// The server's account of a directory, and a session with it.
+/// A server or a directory there, and a session with it.
 struct Place {
     client: Client,
     url: Url,
     remote: Option<Remote>,
 }
 
-/// Space that is held until it is kept or released. Dropping it leaves it to its lease.
-pub(crate) struct SpaceHolder {
+/// The reserved time, from now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// To its begin.
+    pub(crate) delay: Duration,
+    /// From its begin to its end.
+    pub(crate) length: Duration,
+}
+
+/// A part that is held until it is kept or released. Dropping it leaves it to its lease.
+pub(crate) struct Holder {
     place: Arc<Mutex<Place>>,
-    held: HeldSpace,
-    /// `None`: the server keeps the space for the whole time already.
+    held: Held,
+    /// `None`: the server keeps it for the whole time already.
     renewal: Option<Renewal>,
 }
 
-impl SpaceHolder {
-    /// Reserves space in the directory `at`, for the lease or, if the server cannot extend it, for
-    /// `time`.
+impl Holder {
+    /// Reserves a part of the server or directory `at`, for the lease or, if the server cannot
+    /// extend it, for the whole window. `flag` is the one that names the place.
     ///
     /// # Errors
     /// The log-in fails, or the server does not reserve it.
     pub(crate) fn hold(
-        at: &OsStr,
-        bytes: u64,
-        time: Duration,
+        (flag, at): (&str, &OsStr),
+        part: Part,
+        window: Window,
         flags: &Flags,
         cancel: &Cancel,
     ) -> anyhow::Result<Self> {
-        let mut place = Place::at(at, flags, cancel)?;
-        let url = place.url.clone();
-        let remote = place.remote()?;
-        let extends = remote.extends_space();
-        let first = if extends { LEASE.min(time) } else { time };
-        let path = remote.path_of(&url);
-        let reserved = remote.reserve_space(&path, bytes, first)?;
-        let held = HeldSpace { url: place.url.to_string(), token: reserved.token, bytes: reserved.bytes };
+        let mut place = Place::at((flag, at), flags, cancel)?;
+        let reserved = place.reserve(part, window);
+        let (token, extends) = reserved.with_context(|| format!("{} at {}", shown(part), place.url))?;
+        let held = Held { url: place.url.to_string(), token, part };
         let place = Arc::new(Mutex::new(place));
         let renewal = match extends {
             true => {
-                let (place, token) = (Arc::clone(&place), held.token.clone());
-                Some(Renewal::start(move || place.lock().extend(&token, LEASE))?)
+                let (place, held) = (Arc::clone(&place), held.clone());
+                Some(Renewal::start(move || place.lock().extend(&held, LEASE))?)
             }
             false => None,
         };
         Ok(Self { place, held, renewal })
     }
 
-    pub(crate) fn held(&self) -> &HeldSpace {
+    pub(crate) fn held(&self) -> &Held {
         &self.held
     }
 
-    /// Why the space could not be held any longer; `None`: it is held.
+    /// Why the part could not be held any longer; `None`: it is held.
     pub(crate) fn lost(&self) -> Option<String> {
         self.renewal.as_ref()?.lost.lock().clone()
     }
 
-    /// Keeps the space for so much time from now.
+    /// Keeps the part for so much time from now.
     ///
     /// # Errors
     /// The server does not extend it, or it was lost before.
@@ -92,12 +101,11 @@ impl SpaceHolder {
         if let Some(why) = renewal.end() {
             return Err(anyhow!(why));
         }
-        // The protocol has whole seconds.
-        let time = time.max(Duration::from_secs(1));
+        let time = time.max(SECOND);
         // A session that has broken meanwhile is opened again, once.
         let mut place = self.place.lock();
-        match place.extend(&self.held.token, time) {
-            Err(error) if !error.is_final => place.extend(&self.held.token, time),
+        match place.extend(&self.held, time) {
+            Err(error) if !error.is_final => place.extend(&self.held, time),
             extended => extended,
         }
         .map_err(|error| anyhow!(error.text))
@@ -116,16 +124,17 @@ impl SpaceHolder {
             place.client.cancel = Cancel::new();
             place.remote = None;
         }
-        Ok(place.remote()?.release_space(&self.held.token).map(drop)?)
+        let released = place.release(&self.held);
+        released.with_context(|| format!("{} at {}", shown(self.held.part), self.held.url))
     }
 }
 
 impl Place {
-    fn at(at: &OsStr, flags: &Flags, cancel: &Cancel) -> anyhow::Result<Self> {
+    fn at((flag, at): (&str, &OsStr), flags: &Flags, cancel: &Cancel) -> anyhow::Result<Self> {
         let mut target = Target::parse(at)?;
         let client = Client::quiet(flags, [&mut target], cancel)?;
         let Location::Remote(url) = target.location else {
-            return Err(usage("--at: expected the URL of a directory of a server"));
+            return Err(usage(format!("{flag}: expected the URL of a directory of a server")));
         };
         Ok(Self { client, url, remote: None })
     }
@@ -142,13 +151,64 @@ impl Place {
         Ok(self.remote.insert(remote))
     }
 
-    fn extend(&mut self, token: &str, time: Duration) -> Result<(), NotRenewed> {
-        let extended = self.remote().and_then(|remote| remote.extend_space(token, time));
-        extended.map(drop).map_err(|error| {
+    /// Reserves a part. Returns its token, and whether its end can be moved.
+    fn reserve(&mut self, part: Part, Window { delay, length }: Window) -> Result<(String, bool), Error> {
+        let url = self.url.clone();
+        let remote = self.remote()?;
+        match part {
+            Part::Space { bytes } => {
+                let extends = remote.extends_space();
+                let time = if extends { LEASE.min(delay + length) } else { delay + length };
+                let reserved = remote.reserve_space(&remote.path_of(&url), bytes, time)?;
+                Ok((reserved.token, extends))
+            }
+            Part::Slots { slots, rate } => {
+                let request = SlotsRequest {
+                    slots,
+                    rate,
+                    delay: delay.as_secs(),
+                    length: length.max(SECOND).as_secs(),
+                    lease: LEASE.as_secs(),
+                };
+                Ok((remote.reserve_slots(request)?.token, true))
+            }
+        }
+    }
+
+    fn extend(&mut self, held: &Held, time: Duration) -> Result<(), NotRenewed> {
+        let extended = self.remote().and_then(|remote| match held.part {
+            Part::Space { .. } => remote.extend_space(&held.token, time).map(drop),
+            Part::Slots { .. } => remote.extend_slots(&held.token, time).map(drop),
+        });
+        extended.map_err(|error| {
             let is_final = !error.is_transient();
             self.remote = None;
-            NotRenewed { text: format!("the space in {}: {error}", self.url), is_final }
+            let text = format!("{} at {}: {error}", shown(held.part), self.url);
+            NotRenewed { text, is_final }
         })
+    }
+
+    /// Ends a reservation, which may have ended by itself.
+    fn release(&mut self, held: &Held) -> anyhow::Result<()> {
+        let remote = self.remote()?;
+        let released = match held.part {
+            Part::Space { .. } => remote.release_space(&held.token),
+            Part::Slots { .. } => remote.release_slots(&held.token),
+        };
+        Ok(released.map(drop)?)
+    }
+}
+
+/// The amount of a part, for people.
+pub(crate) fn shown(part: Part) -> String {
+    let rate = |rate: u64| ropewalk_units::print::exact_bit_rate(rate.saturating_mul(8));
+    match part {
+        Part::Space { bytes } => units::size(bytes),
+        Part::Slots { slots, rate: 0 } => ropewalk_units::print::count(slots.into(), "slot"),
+        Part::Slots { slots: 0, rate: bytes } => rate(bytes),
+        Part::Slots { slots, rate: bytes } => {
+            format!("{} with {}", ropewalk_units::print::count(slots.into(), "slot"), rate(bytes))
+        }
     }
 }
 
@@ -172,7 +232,7 @@ impl Renewal {
         let lost = Arc::<Mutex<Option<String>>>::default();
         let loses = Arc::clone(&lost);
         let run = move || *loses.lock() = renew_until_lost(renew, &stopped, PAUSE, LEASE);
-        let thread = thread::Builder::new().name("space".into()).spawn(run);
+        let thread = thread::Builder::new().name("lease".into()).spawn(run);
         Ok(Self { stop, lost, thread: thread.context("cannot start a thread")? })
     }
 
@@ -181,7 +241,7 @@ impl Renewal {
         drop(self.stop);
         match self.thread.join() {
             Ok(()) => self.lost.lock().take(),
-            Err(_) => Some("the space was not held: its thread failed".to_owned()),
+            Err(_) => Some("a part was not held: its thread failed".to_owned()),
         }
     }
 }
@@ -208,22 +268,25 @@ fn renew_until_lost(
     None
 }
 
-/// Releases space of an earlier run.
+/// Releases a part of an earlier run.
 ///
 /// # Errors
 /// The log-in fails, or the server does not release it. It ends by itself.
-pub(crate) fn release(held: &HeldSpace, flags: &Flags, cancel: &Cancel) -> anyhow::Result<()> {
-    let released = || {
-        let mut place = Place::at(OsStr::new(&held.url), flags, cancel)?;
-        Ok::<_, anyhow::Error>(place.remote()?.release_space(&held.token).map(drop)?)
-    };
-    released().with_context(|| format!("the space in {} stays reserved until its end", held.url))
+pub(crate) fn release(held: &Held, flags: &Flags, cancel: &Cancel) -> anyhow::Result<()> {
+    let released = || Place::at(("--at", OsStr::new(&held.url)), flags, cancel)?.release(held);
+    let left = || format!("still reserved until the end: {} at {}", shown(held.part), held.url);
+    released().with_context(left)
 }
 
-/// Names the command that releases space, which this program cannot do without the user's log-in.
-pub(crate) fn tell_release(held: &HeldSpace) {
-    let HeldSpace { url, token, .. } = held;
-    say(format_args!("ropewalk: the space is not released: ropewalk space release {url} {token}"));
+/// Names the command that releases a part, which this program cannot do without the user's log-in.
+pub(crate) fn tell_release(held: &Held) {
+    let Held { url, token, part } = held;
+    let command = match part {
+        Part::Space { .. } => "space",
+        Part::Slots { .. } => "slots",
+    };
+    let shown = shown(*part);
+    say(format_args!("ropewalk: not released: {shown}: ropewalk {command} release {url} {token}"));
 }
 
 #[cfg(test)]
