@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import re
 import subprocess
 import time
 
-ROPEWALK = pathlib.Path(__file__).resolve().parent.parent.parent / "target/release/ropewalk"
+# The program, or that of the variable ROPEWALK_BIN.
+BUILT = pathlib.Path(__file__).resolve().parent.parent.parent / "target/release/ropewalk"
+ROPEWALK = pathlib.Path(os.environ.get("ROPEWALK_BIN", BUILT))
 LINK = """
 [[links]]
 between = ["{a}", "{b}"]
@@ -49,11 +52,14 @@ class Lab:
         listed = subprocess.run(self.command(host, "ip", "-4", "-o", "address"), capture_output=True, text=True, check=True).stdout
         return re.search(r"inet (10\.77\.\d+\.\d+)", listed).group(1)
 
-    def serve(self, host, root, *more, anonymous="--anonymous"):
+    def serve(self, host, root, *more, anonymous="--anonymous", port=2811, state=None):
+        """`state` is the directory of the server's state, if it is not the usual one."""
         address = self.address(host)
-        words = [ROPEWALK, "serve", anonymous, "--root", root, "--listen", f"{address}:2811", *more]
+        words = [ROPEWALK, "serve", anonymous, "--root", root, "--listen", f"{address}:{port}", *more]
+        if state:
+            words = ["env", f"XDG_STATE_HOME={state}", *words]
         self.start(host, words, "Server listening at ")
-        return f"ftp://{address}:2811"
+        return f"ftp://{address}:{port}"
 
     def start(self, host, words, ready):
         """Starts a program at a host, and waits for a line that begins with `ready`."""
@@ -62,14 +68,18 @@ class Lab:
         if not any(line.startswith(ready) for line in server.stdout):
             raise SystemExit(f"{words[1]} at {host} does not start")
 
-    def copy(self, options, source, place):
-        out = place / "out"
-        out.unlink(missing_ok=True)
+    def copy(self, options, source, place, to=None, events=None):
+        """The rate of a copy in Mbit/s. `events` gets the events of the copy."""
+        out = to or place / "out"
+        (place / "out").unlink(missing_ok=True)
         words = self.command("here", "env", f"XDG_STATE_HOME={place / 'state'}", ROPEWALK, "cp", "--json", *options, source, out)
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{options}: {done.stderr}")
         with contextlib.suppress(FileNotFoundError):
             subprocess.run(["rm", "-r", place / "state"], check=False)
-        summary = json.loads(done.stdout.strip().splitlines()[-1])
+        lines = [json.loads(line) for line in done.stdout.strip().splitlines()]
+        if events is not None:
+            events.extend(lines)
+        summary = lines[-1]
         return summary["bytes"] * 8 / summary["seconds"] / 1e6

@@ -32,6 +32,7 @@ use crate::model::event::no_events;
 use crate::place::Endpoint;
 use crate::session::Session;
 use crate::setup::Setup;
+use crate::tune::HopOptions;
 use crate::{Amount, Cancel, Client, Entry, Error, Options, RemoteError};
 
 /// The maximum number of idle sessions that are kept with their data channels. Further ones return
@@ -46,6 +47,8 @@ pub struct Far {
     state: Arc<ClientState>,
     setup: Arc<Setup>,
     endpoint: Arc<Endpoint>,
+    /// `None` if the number of streams is not tuned.
+    tuning: Option<HopOptions>,
     /// Each with the time of its last use.
     idle: Mutex<Vec<(Session, Instant)>>,
 }
@@ -56,7 +59,9 @@ impl Client {
         let shared = &self.state().shared;
         let setup = Setup::on_behalf(shared, options, &no_events(), &Cancel::new(), behalf);
         let endpoint = Arc::new(Endpoint::new(url));
-        Far { state: self.state().clone(), setup, endpoint, idle: Mutex::default() }
+        let state = self.state().clone();
+        let tuning = HopOptions::new(options, &state.shared.bandwidth, &state.paths);
+        Far { state, setup, endpoint, tuning, idle: Mutex::default() }
     }
 }
 
@@ -133,8 +138,9 @@ impl Far {
         Ok(self.with(|session| {
             let source = OutgoingSource::InOrder(0, &mut std::io::empty());
             let (cancel, mut stored) = (Cancel::new(), |_: &RangeSet| {});
-            let outgoing = Outgoing { path: path.into(), source, cancel: &cancel, stored: &mut stored };
-            session.send_data(&[Command::Stor(path.into())], outgoing)
+            let outgoing =
+                Outgoing { path: path.into(), source, most_streams: 1, cancel: &cancel, stored: &mut stored };
+            session.send_data(self, &[Command::Stor(path.into())], outgoing, Some(0))
         })?)
     }
 

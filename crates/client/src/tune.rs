@@ -9,7 +9,9 @@
 
 mod buffers;
 mod carried;
+mod hop;
 mod memory;
+mod other_side;
 mod own;
 mod participant;
 mod path_tuner;
@@ -27,6 +29,7 @@ use ropewalk_transport::Ceilings;
 use ropewalk_tuning::tuner::{CongestionControl, Connections, Fairness, Options as TunerOptions, Prior};
 
 pub(crate) use buffers::MOST as MOST_BUFFER;
+pub(crate) use hop::{Hop, HopOptions};
 pub(crate) use participant::{Participant, StreamControl, Wanted, useful_streams};
 pub(crate) use path_tuner::PathTuner;
 pub(crate) use path_use::{Load, PathUse, Paths};
@@ -104,6 +107,8 @@ pub(crate) struct Tune {
     memory: Memory,
     paths: Arc<Paths>,
     used: Mutex<Vec<Arc<PathUse>>>,
+    /// The data passes through this host: another path brings it, or takes it away.
+    passes: bool,
     /// A path was added, or the run is over.
     changed: Condvar,
     over: Mutex<bool>,
@@ -117,6 +122,7 @@ impl Tune {
             memory: Memory::new(options.state_directory.as_deref()),
             paths: paths.clone(),
             used: Mutex::default(),
+            passes: false,
             changed: Condvar::new(),
             over: Mutex::new(false),
         }
@@ -171,6 +177,7 @@ impl Tune {
         let ends_name = ends.name();
         let path_tuner = PathTuner::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
         let path_tuner = path_tuner.within(self.limit.clone());
+        let path_tuner = if self.passes { path_tuner.beside_another() } else { path_tuner };
         let path_tuner = match self.chooses_stack() {
             true => path_tuner.choosing_stack(self.memory.recall_stack(&ends_name)),
             false => path_tuner,

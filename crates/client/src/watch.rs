@@ -52,6 +52,7 @@ pub(crate) struct Watch<'w, 'r> {
     control: &'w mut Control,
     judge: &'w mut Judge<'w>,
     meter: Option<&'w mut Meter<'r>>,
+    observe: Option<&'w dyn Fn(&Progress)>,
     stall: Stall,
     cancel: &'w Cancel,
     path: BString,
@@ -80,6 +81,7 @@ impl<'w, 'r> Watch<'w, 'r> {
             control,
             judge,
             meter,
+            observe: None,
             stall,
             cancel,
             path,
@@ -91,6 +93,12 @@ impl<'w, 'r> Watch<'w, 'r> {
             queued: false,
             failure: None,
         }
+    }
+
+    /// Calls `observe` at each tick.
+    pub(crate) fn observed(mut self, observe: &'w dyn Fn(&Progress)) -> Self {
+        self.observe = Some(observe);
+        self
     }
 
     /// Calls `secure` at intervals, which puts the data that has arrived on stable storage. If it
@@ -180,6 +188,9 @@ impl Attendant for Watch<'_, '_> {
     fn tick(&mut self, progress: &Progress) -> ControlFlow<()> {
         if let Some(meter) = &mut self.meter {
             meter.update(progress.bytes(), progress.streams());
+        }
+        if let Some(observe) = self.observe {
+            observe(progress);
         }
         if self.cancel.is_cancelled() {
             self.failure = Some(RemoteError::Cancelled);

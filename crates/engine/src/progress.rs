@@ -20,8 +20,8 @@ const RANGES: usize = 1 << 14;
 /// Where a stream's time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Reading from the source store. With `sendfile`, in which reading and sending are one:
-    /// waiting until the data is in memory.
+    /// Reading from the source store, and waiting for a [`Feed`](crate::Feed). With `sendfile`, in
+    /// which reading and sending are one: waiting until the data is in memory.
     Source,
     /// Waiting for the socket.
     Network,

@@ -314,10 +314,14 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
                     }
                     self.turn_away(Some(&first.wire));
                     self.look(None, false)?;
+                    let began = Instant::now();
                     if self.shared.is_fed() {
                         self.watch.excuse();
                     }
-                    self.watch.wait(&[], Some(Instant::now() + INTERVAL), &mut Vec::new())?;
+                    self.watch.wait(&[], Some(began + INTERVAL), &mut Vec::new())?;
+                    if self.shared.is_fed() {
+                        self.shared.progress.add_time(Stage::Source, began.elapsed());
+                    }
                     continue;
                 }
                 None => break,

@@ -19,7 +19,7 @@ use crate::connect::{self, Core};
 use crate::error::{Error, Result};
 use crate::job::SendJob;
 use crate::wire::Wire;
-use crate::{Feed, Progress};
+use crate::{Feed, Progress, Stage};
 
 /// The time limit of a further connection. The transfer continues without one that takes longer,
 /// but it cannot end before this limit.
@@ -276,7 +276,9 @@ impl<'a> Shared<'a> {
                         break;
                     }
                     if let Some(feed) = &self.job.feed {
+                        let began = Instant::now();
                         feed.wait(INTERVAL);
+                        self.progress.add_time(Stage::Source, began.elapsed());
                         continue;
                     }
                     let stopped = control.stop_event().fd().map_err(Error::system("eventfd"))?;

@@ -14,7 +14,7 @@ mod target;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use ropewalk_client::{ClientLimits, Options, TokenSource};
+use ropewalk_client::{ClientLimits, Options, TokenSource, TunerKind};
 use ropewalk_protocol::url::Scheme;
 use ropewalk_remote_store::{Behalf, RemoteClient, RemoteSettings, RemoteStore};
 use ropewalk_server::{Backends, Config, Credential, StoreLogin};
@@ -141,6 +141,8 @@ impl Gateway {
         let mut options = self.options.clone();
         options.login = ropewalk_client::LoginOptions::default();
         options.login.credential = far.credential;
+        // Clients of the gateway read in order, so that more streams need more memory.
+        options.tuning.tuner = TunerKind::Fixed;
         options.login.token = far.token_file.map_or(TokenSource::None, TokenSource::File);
         options
     }

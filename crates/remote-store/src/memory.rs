@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The minimum size of a window in bytes, so that every file makes progress.
 const LEAST: usize = 1 << 20;
 
+/// The memory for each stream of a file: a block that waits for the other side, and one that is on
+/// its way.
+const STREAM: usize = 512 << 10;
+
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: usize,
@@ -20,6 +24,11 @@ impl Memory {
         Arc::new(Self { bytes, windows: AtomicUsize::new(0) })
     }
 
+    /// The number of streams for which there is memory, of all files together.
+    pub(crate) fn streams(&self) -> u32 {
+        streams(self.bytes)
+    }
+
     pub(crate) fn share(self: &Arc<Self>) -> Share {
         self.windows.fetch_add(1, Ordering::Relaxed);
         Share(self.clone())
@@ -31,6 +40,15 @@ impl Share {
     pub(crate) fn limit(&self) -> usize {
         (self.0.bytes / self.0.windows.load(Ordering::Relaxed).max(1)).max(LEAST)
     }
+
+    /// The number of streams for which the window has room at present.
+    pub(crate) fn streams(&self) -> u32 {
+        streams(self.limit())
+    }
+}
+
+fn streams(bytes: usize) -> u32 {
+    u32::try_from(bytes / STREAM).unwrap_or(u32::MAX).max(1)
 }
 
 impl Drop for Share {
@@ -47,12 +65,12 @@ mod tests {
     fn share_when_windows_come_and_go_follows_their_number() {
         let memory = Memory::new(8 << 20);
         let first = memory.share();
-        assert_eq!(first.limit(), 8 << 20);
+        assert_eq!((first.limit(), first.streams(), memory.streams()), (8 << 20, 16, 16));
         let others: Vec<Share> = (0..3).map(|_| memory.share()).collect();
         assert_eq!(first.limit(), 2 << 20);
         drop(others);
         assert_eq!(first.limit(), 8 << 20);
         let _many: Vec<Share> = (0..1000).map(|_| memory.share()).collect();
-        assert_eq!(first.limit(), LEAST);
+        assert_eq!((first.limit(), first.streams(), memory.streams()), (LEAST, 2, 16));
     }
 }

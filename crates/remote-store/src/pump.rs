@@ -137,7 +137,13 @@ impl Pump {
                 None => OutgoingSource::Ranges(Arc::new(Source(window.clone())), sent),
                 Some(at) => OutgoingSource::InOrder(at, &mut reader),
             };
-            let result = target.send(Outgoing { path, source, cancel: &cancelled, stored: &mut note });
+            let result = target.send(Outgoing {
+                path,
+                source,
+                most_streams: window.streams(),
+                cancel: &cancelled,
+                stored: &mut note,
+            });
             if result.is_err() {
                 // Writers must not wait for room.
                 window.close(over());

@@ -150,7 +150,9 @@ impl Inner {
             range,
             size: self.metadata.size,
             sink: Arc::new(sink),
+            waited_for: &|| self.window.state().is_waited_for(),
             in_order: self.in_order.load(Ordering::Relaxed),
+            most_streams: self.window.streams(),
             cancel,
         });
         let state = self.window.state();

@@ -46,7 +46,10 @@ pub struct RemoteStore {
 impl RemoteStore {
     /// A store of the server of `url`, whose path is not used. The first operation connects.
     pub fn new(client: &Arc<RemoteClient>, url: &Url, settings: RemoteSettings) -> Arc<Self> {
-        let far = Arc::new(client.client.far(url, &settings.options, settings.behalf));
+        let options = settings.options.with(|options| {
+            options.tuning.max_streams = options.tuning.max_streams.min(client.memory.streams());
+        });
+        let far = Arc::new(client.client.far(url, &options, settings.behalf));
         Arc::new(Self {
             client: client.clone(),
             far,

@@ -120,6 +120,11 @@ impl Window {
         self.memory.limit()
     }
 
+    /// The number of streams that the window has room for.
+    pub(crate) fn streams(&self) -> u32 {
+        self.memory.streams()
+    }
+
     /// Puts bytes, and waits while the window is full.
     ///
     /// # Errors

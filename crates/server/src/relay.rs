@@ -20,6 +20,7 @@ use ropewalk_remote_store::{Behalf, Delegated, Gate, RemoteClient, RemoteSetting
 use ropewalk_storage::Store;
 
 use crate::config;
+use crate::security::tls::usual_state_directory;
 pub(crate) use hops::Hops;
 use store::RelayStore;
 
@@ -68,7 +69,9 @@ impl Relay {
         let hop = self.config.hop_to(&ServerAddress::of(server));
         let options = Options::default().with(|options| {
             options.data.stack = hop.stack;
+            // Without a number, the tuner of the client library finds one.
             options.tuning.streams = hop.streams.map_or(Auto::Auto, Auto::Set);
+            options.state_directory = usual_state_directory();
             match server.scheme {
                 Scheme::Gsiftp => {
                     options.login.authentication = Authentication::Gsi;

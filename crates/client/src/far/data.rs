@@ -1,12 +1,14 @@
 //! Transfers of file data for another program: from the server into a sink, and from a source to
 //! the server.
 
+use std::cell::{Cell, OnceCell};
 use std::io::Read;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bstr::BString;
-use ropewalk_engine::{Feed, Progress, ReceiveJob, SendJob};
+use ropewalk_engine::{Feed, Parallelism, Progress, ReceiveJob, SendJob};
 use ropewalk_protocol::command::{Command, Placement, Restart, Retrieval};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
@@ -16,8 +18,9 @@ use ropewalk_storage::{ReadHandle, WriteHandle};
 
 use super::Far;
 use crate::control::Answer;
-use crate::path_defaults::PathDefaults;
+use crate::path_defaults::{PathDefaults, SMALL};
 use crate::session::Session;
+use crate::tune::{Ends, Hop, Wanted};
 use crate::watch::Watch;
 use crate::{Cancel, Error, RemoteError};
 
@@ -30,8 +33,12 @@ pub struct Fetch<'a> {
     pub size: u64,
     /// A write blocks until the reader of the sink has taken enough.
     pub sink: Arc<dyn WriteHandle>,
+    /// Whether the reader of the sink waits for bytes at present.
+    pub waited_for: &'a dyn Fn() -> bool,
     /// Uses one stream, so that the bytes arrive in order.
     pub in_order: bool,
+    /// The most streams that the sink has room for.
+    pub most_streams: u32,
     /// Stops the transfer from another thread.
     pub cancel: &'a Cancel,
 }
@@ -48,12 +55,44 @@ pub enum OutgoingSource<'a> {
 pub struct Outgoing<'a> {
     pub path: BString,
     pub source: OutgoingSource<'a>,
+    /// The most streams that the source has data for.
+    pub most_streams: u32,
     pub cancel: &'a Cancel,
     /// Called with the ranges that the server has stored, as far as it reports them.
     pub stored: &'a mut dyn FnMut(&RangeSet),
 }
 
+/// Where the data of a transfer goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Direction {
+    /// To this host.
+    Here,
+    /// To the far server.
+    There,
+}
+
+/// A transfer while its data moves.
+struct Moves<'a> {
+    path: BString,
+    cancel: &'a Cancel,
+    /// Called at each tick.
+    look: &'a dyn Fn(&Progress),
+    /// The number of streams that a sending server is asked for.
+    steered: Option<&'a (Wanted, Parallelism)>,
+}
+
 impl Far {
+    /// The tuner of a transfer. `None`: it is small, or its number of streams is fixed.
+    fn hop(&self, rtt: Duration, direction: Direction, length: Option<u64>, most: u32) -> Option<Hop> {
+        let tuning = self.tuning.as_ref().filter(|_| length.is_none_or(|length| length > SMALL))?;
+        let far = Some(self.endpoint.name.clone());
+        let ends = match direction {
+            Direction::Here => Ends { source: far, destination: None },
+            Direction::There => Ends { source: None, destination: far },
+        };
+        tuning.begin(ends, rtt, length, most)
+    }
+
     /// Receives a range of a file.
     ///
     /// # Errors
@@ -61,7 +100,7 @@ impl Far {
     /// breaks.
     pub fn fetch(&self, fetch: &Fetch<'_>) -> Result<(), Error> {
         let (mut session, _) = self.take()?;
-        let result = session.fetch_range(fetch);
+        let result = session.fetch_range(self, fetch);
         if session.settle_transfer(result.is_err()) {
             self.keep(session);
         }
@@ -82,7 +121,7 @@ impl Far {
     /// The server refuses, the source fails, the caller cancels, or the session breaks.
     pub fn send(&self, outgoing: Outgoing<'_>) -> Result<(), Error> {
         let (mut session, _) = self.take()?;
-        let result = session.send_into_file(outgoing);
+        let result = session.send_into_file(self, outgoing);
         if session.settle_transfer(result.is_err()) {
             self.keep(session);
         }
@@ -91,11 +130,18 @@ impl Far {
 }
 
 impl Session {
-    fn fetch_range(&mut self, fetch: &Fetch<'_>) -> Result<(), RemoteError> {
+    fn fetch_range(&mut self, far: &Far, fetch: &Fetch<'_>) -> Result<(), RemoteError> {
         let Fetch { path, range, size, .. } = fetch;
-        let streams = self.streams_for(range.end - range.start, fetch.in_order);
         let callable = self.can.passive_sender || !self.cannot_call_back();
         let mode = if callable { self.preferred_mode() } else { Mode::Stream };
+        let length = range.end - range.start;
+        // Other servers keep the number of streams until the end of the transfer.
+        let elastic = mode == Mode::ExtendedBlock && self.can.streams && !fetch.in_order;
+        let begin = || far.hop(self.control.rtt(), Direction::Here, Some(length), fetch.most_streams);
+        let hop = elastic.then(begin).flatten().filter(|hop| hop.streams() > 1);
+        self.path_tuner = hop.as_ref().map(|hop| hop.path_tuner().clone());
+        let streams =
+            hop.as_ref().map_or_else(|| self.streams_for(length, fetch.in_order), |hop| hop.streams());
         let whole = *range == (0..*size);
         let (origin, command) = if whole || !self.can.partial {
             (0, Command::Retr((*path).into()))
@@ -111,17 +157,26 @@ impl Session {
             !channel.sending
                 && channel.mode == mode
                 && mode == Mode::ExtendedBlock
-                && channel.streams == streams
+                && channel.wanted.is_some() == hop.is_some()
+                && (hop.is_some() || channel.streams == streams)
         });
         if !fits {
+            self.wants_path = hop.is_some();
             self.receiving(mode, if mode == Mode::Stream { 1 } else { streams }, None)?;
+            if let Some(channel) = self.channel().filter(|_| hop.is_some()) {
+                channel.wanted = Some(Wanted::new(channel.streams));
+            }
         }
         if let Some(restart) = restart {
             self.call(&Command::Rest(restart))?;
         }
         self.control.send(&command)?;
         let Some(mut channel) = self.take_channel() else { return Err(RemoteError::Desynchronized) };
-        let progress = Progress::new();
+        let progress = Arc::new(Progress::new());
+        if let (Some(hop), Some(wanted)) = (&hop, &channel.wanted) {
+            hop.receives(channel.streams, wanted.clone(), !fits);
+            hop.moves(&progress);
+        }
         // A server without partial retrieval sends the rest of the file.
         let accept = if origin == 0 { range.start..*size } else { range.clone() };
         let job = ReceiveJob {
@@ -132,9 +187,26 @@ impl Session {
             sparse: false,
             written: &|_, _| Ok(()),
         };
-        let (result, ended) = self.moves((*path).into(), fetch.cancel, &mut |_| {}, |watch| {
-            channel.data.receive(&job, watch, &progress)
-        })?;
+        let look = |progress: &Progress| {
+            if let Some(hop) = &hop {
+                hop.look(progress, Some((fetch.waited_for)()));
+            }
+        };
+        let mut tell = |answer: &Answer| {
+            if let (Some(hop), Answer::Marker(Marker::Path(marker))) = (&hop, answer) {
+                hop.participant().hears(*marker);
+            }
+        };
+        let steered = hop.as_ref().and(channel.wanted.clone()).zip(Some(channel.data.parallelism()));
+        let moves =
+            Moves { path: (*path).into(), cancel: fetch.cancel, look: &look, steered: steered.as_ref() };
+        let moved = self.moves(moves, &mut tell, |watch| channel.data.receive(&job, watch, &progress));
+        if let Some(hop) = &hop {
+            hop.finish();
+            // SITE STREAMS has changed the number meanwhile: the next channel sets its own.
+            self.forget_parallelism();
+        }
+        let (result, ended) = moved?;
         let received = self.judge((*path).into(), command.verb(), result, ended)?;
         if channel.mode == Mode::ExtendedBlock {
             self.keep_channel(channel);
@@ -146,7 +218,7 @@ impl Session {
         Err(RemoteError::Incomplete { path: (*path).into(), bytes, expected })
     }
 
-    fn send_into_file(&mut self, outgoing: Outgoing<'_>) -> Result<(), RemoteError> {
+    fn send_into_file(&mut self, far: &Far, outgoing: Outgoing<'_>) -> Result<(), RemoteError> {
         let path = outgoing.path.clone();
         let commands = match &outgoing.source {
             OutgoingSource::InOrder(0, _) if !self.can.partial => vec![Command::Stor(path)],
@@ -158,16 +230,19 @@ impl Session {
             }
             OutgoingSource::Ranges(..) => vec![Command::Esto { place: Placement::Adjusted(0), path }],
         };
-        self.send_data(&commands, outgoing)
+        self.send_data(far, &commands, outgoing, None)
     }
 
-    /// Executes the commands, the last of which receives the data.
+    /// Executes the commands, the last of which receives the data: `length` bytes, if that is
+    /// known.
     pub(super) fn send_data(
         &mut self,
+        far: &Far,
         commands: &[Command],
         outgoing: Outgoing<'_>,
+        length: Option<u64>,
     ) -> Result<(), RemoteError> {
-        let Outgoing { path, source, cancel, stored } = outgoing;
+        let Outgoing { path, source, most_streams, cancel, stored } = outgoing;
         let Some((last, before)) = commands.split_last() else { return Ok(()) };
         let mode = match source {
             OutgoingSource::Ranges(..) => Mode::ExtendedBlock,
@@ -177,6 +252,7 @@ impl Session {
             .channel()
             .is_some_and(|channel| channel.sending && channel.mode == mode && mode == Mode::ExtendedBlock);
         if !fits {
+            self.path_tuner = None;
             self.sending(mode, 1, None)?;
         }
         for command in before {
@@ -184,18 +260,41 @@ impl Session {
         }
         self.control.send(last)?;
         let Some(mut channel) = self.take_channel() else { return Err(RemoteError::Desynchronized) };
-        let progress = Progress::new();
-        // Streams are added when a file turns out to be big.
-        let streams = self.streams_for(u64::MAX, false);
-        let growing = channel.data.parallelism();
+        let progress = Arc::new(Progress::new());
+        let fixed = self.streams_for(u64::MAX, false);
+        let (parallelism, congestion) = (channel.data.parallelism(), channel.data.congestion());
+        let (rtt, wide, tuned) = (self.control.rtt(), Cell::new(mode == Mode::Stream), OnceCell::new());
+        // A small file has one stream.
+        let widen = || {
+            if wide.replace(true) {
+                return;
+            }
+            let Some(hop) = far.hop(rtt, Direction::There, length, most_streams) else {
+                return parallelism.set(fixed);
+            };
+            hop.sends(1, parallelism.clone(), congestion.clone());
+            hop.moves(&progress);
+            let _ = tuned.set(hop);
+        };
+        if length.is_some_and(|length| length > SMALL) {
+            widen();
+        }
+        let look = |progress: &Progress| {
+            if progress.bytes() > SMALL {
+                widen();
+            }
+            if let Some(hop) = tuned.get() {
+                hop.look(progress, None);
+            }
+        };
         let mut tell = |answer: &Answer| {
             if let Answer::Marker(Marker::Range(ranges)) = answer {
                 stored(ranges);
             }
         };
-        let (result, ended) = self.moves(path.clone(), cancel, &mut tell, |watch| match source {
-            OutgoingSource::Ranges(handle, feed) => {
-                let source = Arc::new(Widening { handle, growing, streams, sent: 0.into() });
+        let moves = Moves { path: path.clone(), cancel, look: &look, steered: None };
+        let moved = self.moves(moves, &mut tell, |watch| match source {
+            OutgoingSource::Ranges(source, feed) => {
                 let job = SendJob {
                     source,
                     ranges: RangeSet::new(),
@@ -208,7 +307,11 @@ impl Session {
                 channel.data.send(&job, watch, &progress)
             }
             OutgoingSource::InOrder(_, reader) => channel.data.send_reader(reader, watch, &progress),
-        })?;
+        });
+        if let Some(hop) = tuned.get() {
+            hop.finish();
+        }
+        let (result, ended) = moved?;
         self.judge(path, last.verb(), result, ended)?;
         if channel.mode == Mode::ExtendedBlock {
             self.keep_channel(channel);
@@ -225,8 +328,7 @@ impl Session {
     /// arrived.
     fn moves<T>(
         &mut self,
-        path: BString,
-        cancel: &Cancel,
+        Moves { path, cancel, look, steered }: Moves<'_>,
         tell: &mut dyn FnMut(&Answer),
         run: impl FnOnce(&mut Watch<'_, '_>) -> ropewalk_engine::Result<T>,
     ) -> Result<(ropewalk_engine::Result<T>, Option<Reply>), RemoteError> {
@@ -239,7 +341,11 @@ impl Session {
             if failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let stall = self.setup.options.timeouts.stall;
-        let mut watch = Watch::new(&mut self.control, &mut judge, None, stall, cancel, path);
+        let watch = Watch::new(&mut self.control, &mut judge, None, stall, cancel, path);
+        let mut watch = watch.observed(look);
+        if let Some((wanted, parallelism)) = steered {
+            watch = watch.streams(wanted, parallelism.clone());
+        }
         let result = run(&mut watch);
         if let Some(failure) = watch.failure.take() {
             return Err(failure);
@@ -281,38 +387,5 @@ impl Session {
             self.control.last_words(&mut |answer| matches!(answer, Some(Answer::Final(_))));
         }
         self.control.hear_out().is_ok() && self.control.is_at_rest()
-    }
-}
-
-/// Allows a transfer more streams once it has read so much that the file is not small.
-struct Widening {
-    handle: Arc<dyn ReadHandle>,
-    growing: ropewalk_engine::Parallelism,
-    streams: u32,
-    sent: std::sync::atomic::AtomicU64,
-}
-
-impl ropewalk_storage::Lock for Widening {}
-
-impl ReadHandle for Widening {
-    fn metadata(&self) -> ropewalk_storage::Result<ropewalk_storage::Metadata> {
-        self.handle.metadata()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> ropewalk_storage::Result<usize> {
-        use std::sync::atomic::Ordering::Relaxed;
-        let read = self.handle.read_at(buffer, offset)?;
-        let before = self.sent.fetch_add(read as u64, Relaxed);
-        if before <= crate::path_defaults::SMALL
-            && before + read as u64 > crate::path_defaults::SMALL
-            && self.streams > 1
-        {
-            self.growing.set(self.streams);
-        }
-        Ok(read)
-    }
-
-    fn data_ranges(&self, start: u64, end: u64) -> ropewalk_storage::Result<RangeSet> {
-        self.handle.data_ranges(start, end)
     }
 }

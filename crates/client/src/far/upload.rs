@@ -62,6 +62,8 @@ pub struct FarUpload {
     any_order: bool,
     session: Mutex<Option<Session>>,
     present: RangeSet,
+    /// The bytes that the server did not have at the start, if the size is known.
+    missing: Option<u64>,
     started_over: Option<String>,
 }
 
@@ -104,7 +106,17 @@ impl Far {
                 Ok((staged, present, started_over)) => {
                     let any_order = session.preferred_mode() == Mode::ExtendedBlock;
                     let (far, session) = (self.clone(), Mutex::new(Some(session)));
-                    return Ok(FarUpload { far, path, staged, any_order, session, present, started_over });
+                    let missing = spec.size.map(|size| size.saturating_sub(present.len()));
+                    return Ok(FarUpload {
+                        far,
+                        path,
+                        staged,
+                        any_order,
+                        session,
+                        present,
+                        missing,
+                        started_over,
+                    });
                 }
                 Err(error) if !error.breaks_session() => {
                     self.keep(session);
@@ -166,7 +178,7 @@ impl FarUpload {
             }
         };
         let mut session = self.session.lock().take().ok_or(RemoteError::Desynchronized)?;
-        let result = session.send_data(&commands, outgoing);
+        let result = session.send_data(&self.far, &commands, outgoing, self.missing);
         if session.settle_transfer(result.is_err()) {
             *self.session.lock() = Some(session);
         }

@@ -121,6 +121,11 @@ impl Participant {
         self.path_tuner.begun(self.id, None);
     }
 
+    /// Data moves from now on, until this is dropped.
+    pub(crate) fn moves_on(&self, progress: Arc<Progress>) {
+        self.path_tuner.begun(self.id, Some(progress));
+    }
+
     /// Data moves from now on, until the returned value is dropped.
     pub(crate) fn moves(&self, progress: Option<Arc<Progress>>) -> Moving<'_> {
         self.path_tuner.begun(self.id, progress);

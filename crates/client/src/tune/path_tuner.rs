@@ -12,6 +12,7 @@ use ropewalk_tuning::tuner::{CongestionControl, Decision, Prior, Reason, Tuner, 
 use super::buffers::{self, Buffer, Purpose, Reached};
 use super::carried::Carried;
 use super::memory::Learnt;
+use super::other_side::OtherSide;
 use super::own::Own;
 use super::participant::StreamControl;
 use super::path_use::Runs;
@@ -101,6 +102,8 @@ struct State {
     reached: Vec<Reached>,
     min_rtt: Option<f64>,
     carried: Carried,
+    /// Of a path whose data comes over another path, or goes on over one.
+    other_side: Option<OtherSide>,
     /// A number of remaining bytes was known at some time.
     sized: bool,
     stack: StackChoice,
@@ -129,6 +132,9 @@ struct ParticipantState {
     counter: Counter,
     /// Reports of the sending server.
     heard: Heard,
+    /// Samples of the reader of its data, and those in which it did not wait for any.
+    looks: u32,
+    behind: u32,
 }
 
 /// Time limit for a hired worker to log in, in addition to some round trips.
@@ -192,6 +198,7 @@ impl PathTuner {
             reached: Vec::new(),
             min_rtt: None,
             carried: Carried::default(),
+            other_side: None,
             sized: false,
             stack: StackChoice::default(),
             bbr_permitted: false,
@@ -230,6 +237,13 @@ impl PathTuner {
     pub(super) fn for_many(mut self, sessions: u32) -> Self {
         self.many = true;
         self.state.get_mut().expected = sessions;
+        self
+    }
+
+    /// For data that comes to this host over another path, or leaves it over one: while that path
+    /// limits the rate, nothing is measured and the number of streams stays.
+    pub(super) fn beside_another(mut self) -> Self {
+        self.state.get_mut().other_side = Some(OtherSide::default());
         self
     }
 
@@ -317,6 +331,8 @@ impl PathTuner {
             storage: 0.0,
             counter: Counter::default(),
             heard: Heard::default(),
+            looks: 0,
+            behind: 0,
         });
         id
     }
@@ -383,6 +399,14 @@ impl PathTuner {
     pub(super) fn heard(&self, id: u64, marker: PathMarker) {
         if let Some(participant) = self.state.lock().participant(id) {
             participant.heard.add(marker);
+        }
+    }
+
+    /// The reader of the data was looked at: whether it waited for some.
+    pub(super) fn looked_at_reader(&self, id: u64, waits: bool) {
+        if let Some(participant) = self.state.lock().participant(id) {
+            participant.looks = participant.looks.saturating_add(1);
+            participant.behind = participant.behind.saturating_add(u32::from(!waits));
         }
     }
 
@@ -469,6 +493,10 @@ impl PathTuner {
         }
         if state.stack.driver().is_some() {
             state.measure_other(now, totals, self.rtt);
+            return nothing;
+        }
+        if state.other_side.as_mut().is_some_and(|other| other.limits(now, totals)) {
+            state.span = None;
             return nothing;
         }
         let (target, bytes) = (state.target(), state.decision.bytes);

@@ -39,6 +39,9 @@ pub(super) struct Totals {
     pub(super) markers: u32,
     pub(super) idle: u32,
     pub(super) closed_markers: u32,
+    /// Samples of this host's reader of the data, and those in which it did not wait for any.
+    pub(super) looks: u32,
+    pub(super) behind: u32,
     /// Seconds that the bytes moved by this process take at the limit on its rate; `None` without a
     /// limit.
     pub(super) used: Option<f64>,
@@ -71,6 +74,8 @@ impl Totals {
         self.idle = self.idle.saturating_add(gone.idle);
         self.closed += gone.closed;
         self.closed_markers = self.closed_markers.saturating_add(gone.closed_markers);
+        self.looks = self.looks.saturating_add(gone.looks);
+        self.behind = self.behind.saturating_add(gone.behind);
     }
 
     /// Adds a transfer, except for its streams. `sends`: we are the sender, and bytes that the

@@ -33,8 +33,9 @@ pub struct Relay {
     /// The drivers of data connections to far servers, which they have to know: `tcp`, `udt`. The
     /// clients' own data connections have the stack that they choose. Default: TCP.
     pub stack: Option<String>,
-    /// Data connections for one file between this relay and a far server. Default: by the
-    /// round-trip time, as the client does; 1 over UDT.
+    /// Data connections for one file between this relay and a far server. Default: found by the
+    /// tuner while data moves, beginning with the number that the round-trip time suggests; 1 over
+    /// UDT.
     pub streams: Option<u32>,
     /// Other drivers and numbers of data connections for single far servers; the first entry that
     /// names the server counts.

@@ -109,16 +109,19 @@ fn own(config: &config::Tls) -> Result<PathBuf, String> {
     if let Some(directory) = &config.state_directory {
         return Ok(directory.join(OWN));
     }
-    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    // systemd's directory comes first. A list of several directories does not come from this
-    // service.
-    let found = variable("STATE_DIRECTORY")
-        .or_else(|| variable("XDG_STATE_HOME").map(|state| state.join("ropewalk")))
-        .or_else(|| rustix::process::geteuid().is_root().then(|| Path::new("/var/lib/ropewalk").to_owned()))
-        .or_else(|| variable("HOME").map(|home| home.join(".local/state/ropewalk")));
     let none =
         "there is no place for the certificate that the server makes for itself: set tls.state_directory";
-    found.map(|directory| directory.join(OWN)).ok_or_else(|| none.into())
+    usual_state_directory().map(|directory| directory.join(OWN)).ok_or_else(|| none.into())
+}
+
+/// The directory of the server's state, if the configuration names none. systemd's directory comes
+/// first. A list of several directories does not come from the service.
+pub(crate) fn usual_state_directory() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    variable("STATE_DIRECTORY")
+        .or_else(|| variable("XDG_STATE_HOME").map(|state| state.join("ropewalk")))
+        .or_else(|| rustix::process::geteuid().is_root().then(|| Path::new("/var/lib/ropewalk").to_owned()))
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state/ropewalk")))
 }
 
 /// Whether the server could create a file with this name, and the missing directories above it.

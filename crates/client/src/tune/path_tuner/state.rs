@@ -177,6 +177,8 @@ impl ParticipantState {
             totals.add(progress, &mut self.counter, matches!(self.stream_control, StreamControl::Here(..)));
         }
         totals.storage += self.storage;
+        totals.looks = totals.looks.saturating_add(self.looks);
+        totals.behind = totals.behind.saturating_add(self.behind);
         totals.hear(&self.heard);
     }
 

@@ -597,3 +597,32 @@ fn what_a_session_counted_stays_when_it_leaves() {
         assert_eq!(counted(), before);
     }
 }
+
+/// Streams that wait for room or for data say nothing about their own path.
+#[test]
+fn path_keeps_its_streams_while_another_one_limits_the_data() {
+    let wanted_after = |waiting: Duration| {
+        let options = Options { first_streams: 8, rtt: Some(0.05), ..Options::default() };
+        let tuner = Kind::default().build(&options).unwrap();
+        let ends = Ends { source: Some("gsiftp://a".into()), destination: None };
+        let path_tuner = Arc::new(PathTuner::new(ends, RTT, tuner, false, 1, 128).beside_another());
+        let participant = Participant::new(path_tuner.clone());
+        let (wanted, progress) = (Wanted::new(8), Arc::new(Progress::new()));
+        participant.opened(8, 1000, StreamControl::There(wanted.clone()));
+        participant.moves_on(progress.clone());
+        let (mut processors, began, mut most) = (Processors::default(), Instant::now(), 0);
+        for tenth in 0..100 {
+            path_tuner.add(participant.id(), 1 << 20);
+            let times = [Duration::ZERO, Duration::ZERO, tenth * waiting, Duration::ZERO, Duration::ZERO];
+            progress.report(&[u64::from(tenth) << 20], 8, times);
+            let now = began + tenth * Duration::from_millis(100);
+            path_tuner.step(now, &mut processors, (None, None), false, 1);
+            most = wanted.get().max(most);
+        }
+        (most, path_tuner.has_decided())
+    };
+    // Of 0.8 seconds of eight streams.
+    let (more, decided) = wanted_after(Duration::from_millis(80));
+    assert!(more > 8 && decided);
+    assert_eq!(wanted_after(Duration::from_millis(400)), (8, false));
+}
