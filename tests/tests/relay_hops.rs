@@ -66,6 +66,36 @@ fn first_hop_over_tcp_and_the_second_over_udt_give_and_take_files() {
     assert_eq!(streams(&relay, "RETR"), ["5", "5"], "{log}");
 }
 
+/// Also over sessions that the relay had for another client before.
+#[test]
+fn all_hops_log_the_name_of_the_clients_task() {
+    let scratch = Scratch::new().unwrap();
+    let log = |name: &str| scratch.join(format!("{name}.log"));
+    let logging = |name: &str| format!("log.transfer_log = '{}'\n", log(name).display());
+    let relay = |name: &str| server(&scratch, name, &(logging(name) + "[relay]\nto = ['127.0.0.1']\n"));
+    let (far, first, second) = (server(&scratch, "far", &logging("far")), relay("first"), relay("second"));
+    let original = scratch.join("original");
+    files::write_random(&original, 100_000, 1).unwrap();
+    for task in ["job-7", "job-8"] {
+        let path = format!("--via=ftp://{},ftp://{}", first.address(), second.address());
+        let (original, got) = (original.display().to_string(), scratch.join(format!("got-{task}")));
+        for (from, to) in [(original, far.url(task)), (far.url(task), got.display().to_string())] {
+            let mut command = peers::ropewalk_command().unwrap();
+            command.args(["cp", "--task-id", task, &path, &from, &to]);
+            run(&mut command, LIMIT).unwrap().succeeded().unwrap();
+        }
+        for name in ["first", "second", "far"] {
+            let log = fs::read_to_string(log(name)).unwrap();
+            let line = format!("/{task} BUFFER=");
+            let mut named = log.lines().filter(|moved| moved.contains(&line)).map(|moved| {
+                let (_, name) = moved.split_once(" TASKID=").unwrap();
+                name == task
+            });
+            assert!(named.next().is_some_and(|first| first) && named.all(|named| named), "{name}: {log}");
+        }
+    }
+}
+
 #[test]
 fn far_server_without_the_driver_is_refused_with_the_reason() {
     let scratch = Scratch::new().unwrap();

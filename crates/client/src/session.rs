@@ -111,6 +111,8 @@ pub(crate) struct Session {
     markers_asked: bool,
     /// `None`: only this job uses it.
     reuse: Option<Reuse>,
+    /// The name of the task that the server was given (SITE TASKID).
+    task: Option<String>,
     /// Uploads that the session has begun (SITE UPLOAD) and not ended.
     pub(crate) uploads: Vec<UploadId>,
 }
@@ -165,6 +167,7 @@ impl Session {
             data_trust: DataTrust::default(),
             markers_asked: false,
             reuse: None,
+            task: None,
             uploads: Vec::new(),
         };
         let tls = session.wants_tls();
@@ -309,9 +312,7 @@ impl Session {
             let who = format!("scheme={scheme};appname=\"ropewalk\";appver=\"{version}\";");
             // Servers that do not know these commands may refuse them.
             self.control.suggest(&Command::Site(SiteCommand::ClientInfo(who.into())))?;
-            if let Some(task) = &self.setup.options.data.task {
-                self.control.suggest(&Command::Site(SiteCommand::TaskId(task.as_str().into())))?;
-            }
+            self.tell_task()?;
             self.control.suggest(&Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }))?;
             if self.can.replace && !self.setup.options.storage.in_place {
                 self.control.suggest(&Command::Opts(Opts::Store { replaces: true }))?;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_gsi::Timestamp;
-use ropewalk_protocol::command::Password;
+use ropewalk_protocol::command::{Command, Password};
+use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::stack::StackSpec;
 use ropewalk_protocol::url::{Scheme, Url};
 use ropewalk_scitags::SciTag;
@@ -46,7 +47,8 @@ pub(crate) struct SessionKey {
     stripe_block: Option<u64>,
     ascii: bool,
     scitag: Option<SciTag>,
-    task: Option<String>,
+    /// Whether there is one: it can be changed, but not taken back.
+    has_task: bool,
     in_place: bool,
     tcp_buffer: Option<u64>,
     trace_control: bool,
@@ -105,7 +107,7 @@ impl SessionKey {
             stripe_block: options.data.stripe_block,
             ascii: options.data.ascii,
             scitag: options.data.scitag,
-            task: options.data.task.clone(),
+            has_task: options.data.task.is_some(),
             in_place: options.storage.in_place,
             tcp_buffer: options.tuning.tcp_buffer,
             trace_control: options.trace_control,
@@ -153,6 +155,17 @@ impl Session {
         usable.then_some(&reuse.key)
     }
 
+    /// Names the task of this job to the server, unless it has the name. Servers that do not know
+    /// the command may refuse it.
+    pub(crate) fn tell_task(&mut self) -> Result<(), RemoteError> {
+        let task = &self.setup.options.data.task;
+        if let Some(name) = task.as_ref().filter(|_| self.can.extended && self.task != *task) {
+            self.control.suggest(&Command::Site(SiteCommand::TaskId(name.as_str().into())))?;
+            self.task.clone_from(task);
+        }
+        Ok(())
+    }
+
     fn certificate_lasts(&self) -> bool {
         let Some(own) = self.own() else { return true };
         let end = own.identity.credential().not_after();
@@ -182,6 +195,7 @@ impl Session {
         let before = std::mem::replace(&mut self.endpoint, endpoint.clone());
         self.setup = setup.clone();
         self.control.hand_over(&setup.options, &setup.events, &setup.cancel);
+        self.tell_task()?;
         if !self.control.answers()? {
             return Ok(None);
         }

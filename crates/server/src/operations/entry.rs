@@ -225,10 +225,7 @@ impl Entry {
                 Self::new("SITE HOPLOGIN", move |job| relay::keep_log_in(job, login)).audited(Audit::Rules)
             }
             O::SciTag(command) => Self::new("SITE SCITAG", move |job| scitag::command(job, command)),
-            O::TaskId(task) => Self::new("", move |job| {
-                job.context.task = Some(task);
-                Ok(Outcome::Done)
-            }),
+            O::TaskId(task) => Self::new("", move |job| relay::name_task(job, task)),
             O::Profile(request) => {
                 let (command, path, audit, permit) = match &request {
                     P::Start { .. } => ("SITE PROFILE", None, Audit::All, Permits::Transfer),

@@ -20,6 +20,8 @@ use super::name::Name;
 const MOST_SERVERS: usize = 16;
 /// The most log-ins that one session gives.
 const MOST_LOGINS: usize = 64;
+/// The longest name of a task.
+const LONGEST_TASK: usize = 128;
 
 /// See the description of the module.
 pub(crate) struct Hops {
@@ -32,6 +34,8 @@ pub(crate) struct Hops {
 struct State {
     stores: HashMap<String, Arc<RemoteStore>>,
     logins: Vec<HopLogin>,
+    /// The name of the client's task, for the servers.
+    task: Option<String>,
 }
 
 impl Hops {
@@ -58,6 +62,18 @@ impl Hops {
         Ok(())
     }
 
+    /// Names the task of the client. Servers get no name that is not a word of visible ASCII.
+    /// Sessions that gave them another name end.
+    pub(crate) fn name_task(&self, task: &[u8]) {
+        let is_word = task.len() <= LONGEST_TASK && task.iter().all(u8::is_ascii_graphic);
+        let task = std::str::from_utf8(task).ok().filter(|task| is_word && !task.is_empty());
+        let mut state = self.state.lock();
+        if state.task.as_deref() != task {
+            state.task = task.map(str::to_owned);
+            state.stores.clear();
+        }
+    }
+
     /// The store of the server that the path names.
     ///
     /// # Errors
@@ -74,6 +90,7 @@ impl Hops {
         }
         let mut settings = self.relay.settings(&url, &self.delegated);
         settings.options.login.hops = farther;
+        settings.options.data.task.clone_from(&state.task);
         let store = RemoteStore::new(&self.relay.client, &url, settings);
         state.stores.insert(key, store.clone());
         Ok(store)
@@ -126,7 +143,7 @@ mod tests {
             secret: Password::new(format!("secret-{user}")),
         };
         let logins = vec![login("c:1", "cora"), login("d:2", "dora"), login("e:3", "emil")];
-        State { stores: HashMap::new(), logins }
+        State { logins, ..State::default() }
     }
 
     fn log_in(path: &str) -> Result<(Url, Vec<RelayedLogin>), String> {

@@ -212,6 +212,9 @@ impl Connection {
         self.context.profile = None;
         let (name, counted_as) = (login.account.name.clone(), login.account.counted_as.clone());
         self.presence.log_in(User { name, counted_as });
+        if let (Some(hops), Some(task)) = (&login.hops, &self.context.task) {
+            hops.name_task(task);
+        }
         self.context.login = Some(Box::new(login));
     }
 
