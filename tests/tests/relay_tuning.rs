@@ -91,8 +91,8 @@ environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}", XDG_CA
 const GET: &str = r#""ftp://{addr:far}:{port:far}/file", "{disk}/got""#;
 const PUT: &str = r#""{disk}/file", "ftp://{addr:far}:{port:far}/put""#;
 
-/// The most data connections of the far server at a time, and the seconds of the copy; `None` if the
-/// lab cannot run here.
+/// The most data connections of the far server at a time, and the seconds of the copy; `None` if
+/// the lab cannot run here.
 fn copied(near: &str, relay: &str, copy: &str) -> Option<(usize, f64)> {
     if !(rustix::process::geteuid().is_root() && fs::exists("/dev/net/tun").unwrap_or(false)) {
         peers::skip("the lab needs root and /dev/net/tun");
