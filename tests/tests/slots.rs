@@ -244,7 +244,7 @@ fn reserved_copy_starts_at_once_and_others_wait_for_its_slot() {
     let at = server.url("ada", "");
     let token = ropewalk(&["slots", "reserve", &at, "--slots", "1", "--for", "1h"]).succeeded().unwrap();
     let token = token.text().trim().to_owned();
-    assert_eq!(server.tokens(), [token.clone()]);
+    assert_eq!(server.tokens(), std::slice::from_ref(&token));
     let blocked = server.block();
     let (url, back) = (server.url("bob", "small"), scratch.join("other").display().to_string());
     let mut waiting = peers::ropewalk_command().unwrap();
