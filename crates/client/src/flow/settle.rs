@@ -196,7 +196,8 @@ fn requeue<P: Peers>(
         }
         (Left::Range, Some(remote)) => {
             let range = slot.range.clone();
-            if error.is_none() && slot.has_begun(Side::Destination) {
+            let keeps_ranges = remote.staging.upload().is_some();
+            if error.is_none() && keeps_ranges && slot.has_begun(Side::Destination) {
                 remote.was_interrupted();
             }
             let Some(job) = worker.send_again(remote, behind, session_ended, P::again(slot)) else {
