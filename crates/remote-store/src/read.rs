@@ -83,7 +83,7 @@ impl ReadHandle for RemoteFile {
                 let mut state = window.state();
                 if let Some(taken) = state.take(buffer, offset) {
                     drop(state);
-                    window.wake();
+                    window.has_room();
                     return Ok(taken);
                 }
                 let mut fetch = self.0.fetch.lock();

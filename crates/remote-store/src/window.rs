@@ -2,10 +2,14 @@
 //!
 //! Threads put ranges and take them, both in any order; each byte is freed when it has been taken.
 //! A thread that puts bytes waits while the window is full. If a thread waits for missing bytes,
-//! they may arrive on any stream, so the window then exceeds its share: it holds up to twice as
-//! much, after it has dropped the bytes that precede the missing ones.
+//! those, and bytes before them, are put at once: streams bring their bytes in order, so the
+//! missing ones come, while streams that are ahead of them wait. But one thread may serve several
+//! streams, and wait for room while the missing bytes are on another one of them. So if nothing
+//! moves for a while, bytes that are ahead are put, too. The window then holds up to twice its
+//! share; beyond that it drops the bytes that precede the missing ones.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use ropewalk_protocol::range::RangeSet;
@@ -15,8 +19,12 @@ use crate::memory::Share;
 
 pub(crate) struct Window {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Bytes have been put. Threads that take them wait for it.
+    arrived: Condvar,
+    /// Bytes have been taken, or others are missing. Threads that put them wait for it.
+    room: Condvar,
     memory: Share,
+    hopeless: Duration,
 }
 
 #[derive(Default)]
@@ -27,6 +35,8 @@ pub(crate) struct State {
     ranges: RangeSet,
     /// The offsets for which threads wait.
     waiting: Vec<u64>,
+    /// How many times bytes were put or taken.
+    moves: u64,
     /// The error for threads that put or wait.
     closed: Option<Error>,
     /// No more bytes will be put.
@@ -47,6 +57,12 @@ pub(crate) fn over() -> Error {
     Error::new(ErrorKind::Interrupted, "read", b"")
 }
 
+/// If nothing is put or taken for so long, while a thread waits for missing bytes, bytes that are
+/// ahead of them are put.
+const STUCK: Duration = Duration::from_millis(100);
+/// If there is no room even for these for so long, the streams are too far apart.
+const HOPELESS: Duration = Duration::from_secs(5);
+
 /// The detail of the error if the streams are too far apart.
 pub(crate) const SCATTERED: &str = "the streams of the sender are farther apart than the memory allows";
 
@@ -57,6 +73,7 @@ impl State {
         let from = usize::try_from(at - start).ok().filter(|from| *from < chunk.data.len())?;
         let n = buffer.len().min(chunk.data.len() - from);
         buffer[..n].copy_from_slice(&chunk.data[from..from + n]);
+        self.moves += 1;
         chunk.unread = chunk.unread.saturating_sub(n);
         if chunk.unread == 0 {
             self.drop_chunk(start);
@@ -81,11 +98,17 @@ impl State {
         }
         self.ranges.insert(at..end);
         self.arrived.insert(at..end);
+        self.moves += 1;
+    }
+
+    /// The lowest offset for which a thread waits.
+    fn first_missing(&self) -> Option<u64> {
+        self.waiting.iter().min().copied()
     }
 
     /// Drops bytes that precede those for which threads wait, even if no thread has taken them.
     fn make_room(&mut self, wanted: usize, limit: usize) {
-        let Some(&first) = self.waiting.iter().min() else { return };
+        let Some(first) = self.first_missing() else { return };
         while self.held + wanted > limit
             && let Some((&start, chunk)) = self.chunks.first_key_value()
             && start + chunk.data.len() as u64 <= first
@@ -108,7 +131,8 @@ impl State {
 
 impl Window {
     pub(crate) fn new(memory: Share) -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), memory }
+        let state = Mutex::default();
+        Self { state, arrived: Condvar::new(), room: Condvar::new(), memory, hopeless: HOPELESS }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -128,10 +152,12 @@ impl Window {
     /// Puts bytes, and waits while the window is full.
     ///
     /// # Errors
-    /// The window is closed, serves another use by now, or has no room for bytes that precede the
-    /// missing ones.
+    /// The window is closed, serves another use by now, or has had no room for a long time while
+    /// bytes are missing.
     pub(crate) fn put(&self, generation: u64, data: &[u8], at: u64) -> Result<()> {
         let mut state = self.state.lock();
+        // The last change that this thread has seen.
+        let (mut moves, mut since) = (state.moves, Instant::now());
         loop {
             if let Some(error) = &state.closed {
                 return Err(error.clone());
@@ -140,18 +166,31 @@ impl Window {
                 return Err(over());
             }
             let limit = self.memory.limit();
-            state.make_room(data.len(), limit);
-            let most = if state.is_waited_for() { 2 * limit } else { limit };
-            if state.held == 0 || state.held + data.len() <= most {
+            if state.held == 0 || state.held + data.len() <= limit {
                 break;
             }
-            if state.is_waited_for() {
+            let Some(missing) = state.first_missing() else {
+                self.room.wait(&mut state);
+                continue;
+            };
+            if state.moves != moves {
+                (moves, since) = (state.moves, Instant::now());
+            }
+            let still = since.elapsed();
+            if at <= missing || still >= STUCK {
+                state.make_room(data.len(), 2 * limit);
+                if state.held == 0 || state.held + data.len() <= 2 * limit {
+                    break;
+                }
+            }
+            if still >= self.hopeless {
                 return Err(Error::new(ErrorKind::Unsupported, "read", b"").with_detail(SCATTERED));
             }
-            self.changed.wait(&mut state);
+            let pause = if still < STUCK { STUCK - still } else { self.hopeless - still };
+            self.room.wait_for(&mut state, pause);
         }
         state.insert(data, at);
-        self.changed.notify_all();
+        self.arrived.notify_all();
         Ok(())
     }
 
@@ -165,7 +204,7 @@ impl Window {
             return Err(error.clone());
         }
         let taken = state.take(buffer, at).unwrap_or(0);
-        self.changed.notify_all();
+        self.room.notify_all();
         Ok(taken)
     }
 
@@ -180,7 +219,7 @@ impl Window {
                 return Err(error.clone());
             }
             if let Some(taken) = state.take(buffer, at) {
-                self.changed.notify_all();
+                self.room.notify_all();
                 return Ok(taken);
             }
             if state.ended {
@@ -194,22 +233,28 @@ impl Window {
     pub(crate) fn wait(&self, state: &mut MutexGuard<'_, State>, at: u64) {
         state.waiting.push(at);
         // Threads that put may continue now.
-        self.changed.notify_all();
-        self.changed.wait(state);
+        self.room.notify_all();
+        self.arrived.wait(state);
         if let Some(own) = state.waiting.iter().position(|waiting| *waiting == at) {
             state.waiting.swap_remove(own);
         }
     }
 
+    /// Wakes the threads that put, after bytes were taken.
+    pub(crate) fn has_room(&self) {
+        self.room.notify_all();
+    }
+
     /// Wakes all waiting threads.
     pub(crate) fn wake(&self) {
-        self.changed.notify_all();
+        self.arrived.notify_all();
+        self.room.notify_all();
     }
 
     /// Records that no more bytes will be put.
     pub(crate) fn end(&self) {
         self.state.lock().ended = true;
-        self.changed.notify_all();
+        self.wake();
     }
 
     /// Makes all threads that put or take fail.
@@ -220,7 +265,7 @@ impl Window {
         state.ranges = RangeSet::new();
         state.held = 0;
         drop(state);
-        self.changed.notify_all();
+        self.wake();
     }
 
     /// Empties a window that was closed or has ended, for a new use.
@@ -256,18 +301,47 @@ mod tests {
         assert_eq!((window.take(&mut buffer[..1], 5).unwrap(), window.state().held), (1, 0));
     }
 
+    /// Waits until a thread waits for missing bytes.
+    fn wait_for_reader(window: &Window) {
+        while !window.state().is_waited_for() {
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
-    fn full_window_waits_for_reader_unless_bytes_are_missing() {
+    fn missing_bytes_are_put_into_a_full_window_and_none_is_dropped() {
         let window = &window(1 << 20);
         let block = &vec![7; 1 << 20];
         window.put(0, block, 1 << 20).unwrap();
         std::thread::scope(|scope| {
-            let putting = scope.spawn(|| window.put(0, block, 2 << 20));
             let mut buffer = vec![0; 1 << 20];
             let reading = scope.spawn(move || window.take_next(&mut buffer, 0));
-            // The reader waits for bytes before these, so the window exceeds its share.
-            putting.join().unwrap().unwrap();
-            assert_eq!(window.put(0, block, 3 << 20).unwrap_err().detail(), Some(SCATTERED));
+            wait_for_reader(window);
+            // These are ahead of the missing ones, which arrive on another stream.
+            let ahead = scope.spawn(|| window.put(0, block, 2 << 20));
+            window.put(0, block, 0).unwrap();
+            assert_eq!(reading.join().unwrap().unwrap(), 1 << 20);
+            let mut buffer = vec![0; 1 << 20];
+            assert_eq!(window.take_next(&mut buffer, 1 << 20).unwrap(), 1 << 20);
+            ahead.join().unwrap().unwrap();
+            assert_eq!(window.take_next(&mut buffer, 2 << 20).unwrap(), 1 << 20);
+        });
+        assert_eq!(window.state().held, 0);
+    }
+
+    #[test]
+    fn bytes_that_are_ahead_are_put_if_nothing_moves_up_to_twice_the_share() {
+        let window = &Window { hopeless: 2 * STUCK, ..window(1 << 20) };
+        let block = &vec![7; 1 << 20];
+        window.put(0, block, 1 << 20).unwrap();
+        std::thread::scope(|scope| {
+            let mut buffer = vec![0; 1 << 20];
+            let reading = scope.spawn(move || window.take_next(&mut buffer, 0));
+            wait_for_reader(window);
+            // One thread serves all streams: the missing bytes come after these.
+            window.put(0, block, 2 << 20).unwrap();
+            let error = window.put(0, block, 3 << 20).unwrap_err();
+            assert_eq!((error.detail(), window.state().held), (Some(SCATTERED), 2 << 20));
             window.close(over());
             reading.join().unwrap().unwrap_err();
         });
