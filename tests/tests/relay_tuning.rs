@@ -23,7 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// The far hop has 60 ms and 200 Mbit/s, the near one 2 ms and this rate.
-fn scenario(near: &str, relay: &str, copy: &str) -> String {
+fn scenario(near: &str, relay: &str, copy: &str, size: &str) -> String {
     format!(
         r#"
 title = "hops of a relay"
@@ -50,12 +50,12 @@ path = {{ round_trip = "2ms", both = {{ rate = "{near}", queue = 1000 }} }}
 [[files]]
 host = "far"
 path = "{{disk}}/file"
-size = "160 MiB"
+size = "{size}"
 
 [[files]]
 host = "here"
 path = "{{disk}}/file"
-size = "160 MiB"
+size = "{size}"
 
 [[files]]
 host = "middle"
@@ -82,7 +82,7 @@ environment = {{ XDG_STATE_HOME = "{{dir}}" }}
 name = "copy"
 host = "here"
 run = ["{{ropewalk}}", "cp", "--quiet", "--via", "ftp://{{addr:middle}}:{{port:relay}}", {copy}]
-bytes = "160 MiB"
+bytes = "{size}"
 environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}", XDG_CACHE_HOME = "{{dir}}" }}
 "#
     )
@@ -93,14 +93,14 @@ const PUT: &str = r#""{disk}/file", "ftp://{addr:far}:{port:far}/put""#;
 
 /// The most data connections of the far server at a time, and the seconds of the copy; `None` if
 /// the lab cannot run here.
-fn copied(near: &str, relay: &str, copy: &str) -> Option<(usize, f64)> {
+fn copied(near: &str, relay: &str, copy: &str, size: &str) -> Option<(usize, f64)> {
     if !(rustix::process::geteuid().is_root() && fs::exists("/dev/net/tun").unwrap_or(false)) {
         peers::skip("the lab needs root and /dev/net/tun");
         return None;
     }
     let scratch = Scratch::new().unwrap();
     let file = scratch.join("scenario.toml");
-    fs::write(&file, scenario(near, relay, copy)).unwrap();
+    fs::write(&file, scenario(near, relay, copy, size)).unwrap();
     let mut command = peers::ropewalk_command().unwrap();
     command.args(["lab", "run"]).arg(&file);
     command.args(["--json", "--quiet", "--output"]).arg(scratch.join("results"));
@@ -126,8 +126,8 @@ fn copied(near: &str, relay: &str, copy: &str) -> Option<(usize, f64)> {
 fn far_hop_that_limits_a_copy_gets_more_streams() {
     let _alone = alone();
     for copy in [GET, PUT] {
-        let Some((streams, seconds)) = copied("400Mbit/s", "", copy) else { return };
-        let (fixed, longer) = copied("400Mbit/s", "relay.streams = 8", copy).unwrap();
+        let Some((streams, seconds)) = copied("400Mbit/s", "", copy, "112 MiB") else { return };
+        let (fixed, longer) = copied("400Mbit/s", "relay.streams = 8", copy, "112 MiB").unwrap();
         // One may have been replaced.
         assert!(fixed <= UNTUNED + 2, "{copy}: {fixed}");
         assert!(
@@ -143,7 +143,7 @@ fn far_hop_that_limits_a_copy_gets_more_streams() {
 fn far_hop_keeps_its_streams_while_the_near_one_is_the_limit() {
     let _alone = alone();
     for copy in [GET, PUT] {
-        let Some((streams, _)) = copied("30Mbit/s", "", copy) else { return };
+        let Some((streams, _)) = copied("30Mbit/s", "", copy, "56 MiB") else { return };
         assert!(streams <= UNTUNED + 2, "{copy}: {streams}");
     }
 }
