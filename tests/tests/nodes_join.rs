@@ -1,5 +1,5 @@
-//! Data nodes that join while a copy runs: the copy goes on over them as well. Real programs on
-//! loopback, with a limit on the rate so that the copy runs long enough.
+//! Data nodes that join or are stopped while a copy runs: the copy goes on over those that are
+//! there. Real programs on loopback, with a limit on the rate so that the copy runs long enough.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,6 +13,7 @@ use ropewalk_tests::nodes::{LIMIT, Site, cp};
 use ropewalk_tests::process::{Outcome, Program};
 use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::tree;
+use rustix::process::Signal;
 
 const MIB: u64 = 1 << 20;
 
@@ -71,6 +72,35 @@ fn tree_in_both_directions_goes_on_over_a_node_that_joins() {
         assert!(carried(&second) >= 2 * MIB, "{upload}: {}", second.log());
         // Sessions change between two files.
         assert_eq!((number(&outcome, "retries"), number(&outcome, "bytes")), (0, 40 * MIB));
+    }
+}
+
+#[test]
+fn tree_in_both_directions_goes_on_without_a_node_that_is_stopped() {
+    for upload in [true, false] {
+        let (mut site, mut first, from) = with_tree();
+        let before = site.channels();
+        let here = site.scratch.join("copy");
+        let url = site.server.url(if upload { "copy/" } else { "tree/" });
+        let run = || match upload {
+            true => cp(&TREE, format!("{}/", from.display()), &url),
+            false => cp(&TREE, &url, format!("{}/", here.display())),
+        };
+        let (outcome, _second) = thread::scope(|scope| {
+            let running = scope.spawn(run);
+            let new = |log: &str| log.matches("data channel on a node").count() > before;
+            site.server.program().wait_for_log(LIMIT, new).unwrap();
+            let second = site.node("b");
+            first.signal(Signal::TERM);
+            assert!(first.wait(LIMIT).unwrap().success(), "{}", first.log());
+            (running.join().unwrap().succeeded().unwrap(), second)
+        });
+        let copied = if upload { site.shared("copy") } else { site.scratch.join("copy") };
+        tree::ensure_same(&from, &copied).unwrap();
+        // Each of four sessions may find out by errors of the files that it has asked for, and asks
+        // for no others over this channel.
+        let retries = number(&outcome, "retries");
+        assert!(retries <= 12, "{upload}: {retries} retries: {}", outcome.text());
     }
 }
 

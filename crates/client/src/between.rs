@@ -36,8 +36,8 @@ impl Servers {
     }
 
     /// Better data nodes than those of the present channel have joined one of the servers.
-    pub(crate) fn nodes_joined(&self) -> bool {
-        self.source.control.nodes_joined || self.destination.control.nodes_joined
+    pub(crate) fn want_new_channel(&self) -> bool {
+        self.source.control.wants_new_channel || self.destination.control.wants_new_channel
     }
 
     /// The names of both, for messages.

@@ -81,9 +81,9 @@ pub(crate) struct Control {
     cancel: Cancel,
     /// The last reply to SITE STREAMS that the caller has not taken yet.
     granted: Option<u32>,
-    /// The server has reported that a data channel which is made now would be on better data nodes
-    /// than the present one.
-    pub nodes_joined: bool,
+    /// The next file is to have a new data channel: the server has reported that one which is made
+    /// now would be on better data nodes, or cannot use the present one.
+    pub wants_new_channel: bool,
     /// The peer would use a file of another name.
     pub ascii_only: bool,
     /// Time spent blocked in [`Control::answer`].
@@ -153,7 +153,7 @@ impl Control {
             events: options.trace_control.then(|| events.clone()),
             cancel: cancel.clone(),
             granted: None,
-            nodes_joined: false,
+            wants_new_channel: false,
             ascii_only: false,
             waited: Duration::ZERO,
         }
@@ -343,8 +343,8 @@ impl Control {
                         return Ok(Some(Answer::Preliminary(reply)));
                     }
                     Event::Marker { marker: Marker::Nodes(count), .. } => {
-                        tracing::debug!(peer = self.peer, count, "data nodes have joined");
-                        self.nodes_joined = true;
+                        tracing::debug!(peer = self.peer, count, "data nodes have joined or leave");
+                        self.wants_new_channel = true;
                     }
                     Event::Marker { marker, .. } => {
                         self.life.tells(Instant::now(), &marker);

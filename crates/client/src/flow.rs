@@ -154,6 +154,9 @@ pub(crate) trait Peers: Sized {
     /// A range has failed, of which not all had arrived: its channel may have lost data.
     fn drop_channel(&mut self, _slot: &SlotOf<'_, Self>) {}
 
+    /// The next file is to have a new channel.
+    fn wants_new_channel(&mut self) {}
+
     /// No more data goes to the destination, which may wait for some before it answers.
     fn stop_sending(&mut self) {}
 

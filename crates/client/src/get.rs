@@ -324,6 +324,10 @@ impl Peers for Sender {
         compared.and_then(|()| download.commit(flow.worker.ctx.options(), 0))
     }
 
+    fn wants_new_channel(&mut self) {
+        self.session.control.wants_new_channel = true;
+    }
+
     fn drop_channel(&mut self, slot: &Slot<Download, Duration>) {
         if slot.has_begun(Side::Source) && !slot.has_moved() && !slot.has_ended(Side::Source) {
             // All was answered: the session is as good as new, its channel is not.

@@ -188,7 +188,7 @@ impl Peers for Pair {
     fn reusable(flow: &Flow<'_>) -> Option<u32> {
         let (mode, streams) = flow.peers.channel?;
         let once = flow.worker.ctx.options().data.delayed_passive;
-        let stays = !once && !flow.peers.servers.nodes_joined();
+        let stays = !once && !flow.peers.servers.want_new_channel();
         (mode == Mode::ExtendedBlock && stays).then_some(streams)
     }
 

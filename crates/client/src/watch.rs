@@ -221,7 +221,7 @@ impl Attendant for Watch<'_, '_> {
             self.failure = Some(RemoteError::Desynchronized);
             return ControlFlow::Break(());
         }
-        if self.control.nodes_joined
+        if self.control.wants_new_channel
             && self.renewal.as_ref().is_some_and(|renewal| renewal.is_due(Instant::now(), progress.bytes()))
         {
             tracing::debug!(path = %self.path, "what is missing moves to data nodes that have joined");

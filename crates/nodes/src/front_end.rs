@@ -45,8 +45,8 @@ pub struct FrontEnd {
     address: SocketAddr,
     token: JoinToken,
     pub(crate) registry: Mutex<Registry>,
-    /// The number of nodes that have joined until now.
-    joins: AtomicU64,
+    /// How many times a node has joined, or begun to leave.
+    changes: AtomicU64,
     /// Connections of members that wait for a session.
     ready: Mutex<BTreeMap<NodeId, Ready>>,
     arrived: Condvar,
@@ -77,7 +77,7 @@ impl FrontEnd {
             listener,
             token,
             registry: Mutex::new(Registry::new(&version(program))),
-            joins: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             ready: Mutex::default(),
             arrived: Condvar::new(),
             accounts: Accounts::default(),
@@ -127,12 +127,13 @@ impl FrontEnd {
         registry.expire(Instant::now());
         let found = registry.find(name);
         found.into_iter().for_each(|id| registry.drain(id));
+        self.changes.fetch_add(1, Ordering::Release);
         found.is_some()
     }
 
-    /// The number of nodes that have joined until now.
-    pub(crate) fn joins(&self) -> u64 {
-        self.joins.load(Ordering::Acquire)
+    /// How many times a node has joined, or begun to leave.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Lends the session a connection of each of up to `count` nodes with an address that `suits`,
@@ -145,11 +146,11 @@ impl FrontEnd {
         count: usize,
         current: Vec<Chosen>,
     ) -> (Vec<Chosen>, Placement) {
-        // A node that joins from now on is news.
-        let joins = self.joins();
+        // A node that joins or begins to leave from now on is news.
+        let changes = self.changes();
         let chosen = self.choose_now(&*suits, count, current);
         let nodes = chosen.iter().map(|chosen| chosen.id).collect();
-        (chosen, Placement::new(Arc::clone(self), suits, nodes, joins))
+        (chosen, Placement::new(Arc::clone(self), suits, nodes, changes))
     }
 
     fn choose_now(
@@ -272,7 +273,7 @@ impl FrontEnd {
             let joined = self.registry.lock().join(announcement.clone(), peer, Instant::now());
             joined.inspect(|id| {
                 ready.insert(*id, Ready { number, links: VecDeque::new() });
-                self.joins.fetch_add(1, Ordering::Release);
+                self.changes.fetch_add(1, Ordering::Release);
             })
         };
         let id = match joined {
@@ -319,7 +320,10 @@ impl FrontEnd {
                             link.send(&Notice::Renewed)?;
                         }
                     }
-                    Lease::Drain => self.registry.lock().drain(id),
+                    Lease::Drain => {
+                        self.registry.lock().drain(id);
+                        self.changes.fetch_add(1, Ordering::Release);
+                    }
                     Lease::Spent(reports) => {
                         let unknown = self.accounts.report(id, &reports);
                         if !unknown.is_empty() {

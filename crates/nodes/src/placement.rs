@@ -1,8 +1,9 @@
 //! The nodes of a data channel, and the news that a new channel would have better ones.
 //!
 //! A session owns the [`Placement`] of its channel, and asks it while data moves. The question
-//! costs one atomic load unless a node has joined. The answer is given once for a channel; from
-//! then on the registry counts the channel as one that moves, until the placement is dropped.
+//! costs one atomic load unless a node has joined or begun to leave. The answer is given once for a
+//! channel; from then on the registry counts the channel as one that moves, until the placement is
+//! dropped.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,21 +20,21 @@ pub struct Placement {
     front_end: Arc<FrontEnd>,
     suits: Suits,
     nodes: Vec<NodeId>,
-    /// The number of nodes that had joined when they were looked at last.
-    joins: u64,
+    /// The number of changes when the nodes were looked at last.
+    changes: u64,
     proposal: Option<Proposal>,
 }
 
 impl Placement {
-    pub(crate) fn new(front_end: Arc<FrontEnd>, suits: Suits, nodes: Vec<NodeId>, joins: u64) -> Self {
-        Self { front_end, suits, nodes, joins, proposal: None }
+    pub(crate) fn new(front_end: Arc<FrontEnd>, suits: Suits, nodes: Vec<NodeId>, changes: u64) -> Self {
+        Self { front_end, suits, nodes, changes, proposal: None }
     }
 
     /// Returns the number of nodes of a channel over up to `most` nodes, if one that is made now
-    /// would be better than this one because nodes have joined. Returns it once.
+    /// would be better than this one because nodes have joined or leave. Returns it once.
     pub fn improves(&mut self, most: usize) -> Option<usize> {
-        let joins = self.front_end.joins();
-        if std::mem::replace(&mut self.joins, joins) == joins || self.proposal.is_some() {
+        let changes = self.front_end.changes();
+        if std::mem::replace(&mut self.changes, changes) == changes || self.proposal.is_some() {
             return None;
         }
         let mut registry = self.front_end.registry.lock();

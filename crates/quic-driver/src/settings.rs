@@ -19,6 +19,8 @@ use crate::tls::Tls;
 /// The bytes in flight and the bytes that were received ahead of the application, if no size is
 /// chosen: 10 Gbit/s over 25 ms. Memory is used for bytes that are there.
 const WINDOW: usize = 32 << 20;
+/// With less, connections stand still.
+const LEAST_WINDOW: usize = 256 << 10;
 /// UDP payload of an Ethernet frame of 9000 bytes over IPv6. The driver probes how much of it the
 /// path carries, but no more than its own interface does.
 const LARGEST_PAYLOAD: u16 = 9000 - 48;
@@ -47,8 +49,8 @@ impl Settings {
         // is not an error.
         let congestion = tuning.congestion.as_deref().and_then(Congestion::from_name);
         Self {
-            send_window: tuning.send_buffer.unwrap_or(WINDOW),
-            receive_window: tuning.receive_buffer.unwrap_or(WINDOW),
+            send_window: tuning.send_buffer.unwrap_or(WINDOW).max(LEAST_WINDOW),
+            receive_window: tuning.receive_buffer.unwrap_or(WINDOW).max(LEAST_WINDOW),
             congestion: congestion.unwrap_or(Congestion::Bbr),
             idle,
             token: options.token,

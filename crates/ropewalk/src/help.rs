@@ -7,7 +7,10 @@ use clap::{Arg, Command, ValueHint};
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Copy", &["cp", "sync", "jobs", "check", "clean"]),
     ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm", "space"]),
-    ("Choose and reserve network paths", &["route", "reserve", "reservations", "cancel"]),
+    (
+        "Choose and reserve network paths and transfers",
+        &["route", "reserve", "reservations", "cancel", "slots"],
+    ),
     ("Serve and log in", &["serve", "node", "admin", "gateway", "passwd", "proxy", "known-hosts", "ca"]),
     ("Measure and tune", &["doctor", "profile", "report", "model", "buffers", "lab"]),
     ("Program", &["config", "sites", "globus-url-copy", "completions", "man"]),
@@ -47,6 +50,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "ropewalk space usage gsiftp://a.example/data/atlas/",
             "ropewalk space reserve gsiftp://a.example/data/atlas/ 2TiB --for 3h",
             "ropewalk space list gsiftp://a.example/ --json",
+        ],
+    ),
+    (
+        "slots",
+        &[
+            "ropewalk slots reserve gsiftp://b.example/ --slots 4 --bandwidth 1Gbit/s --from 22:00 --for 3h",
+            "ropewalk slots list gsiftp://b.example/ --json",
         ],
     ),
     ("jobs", &["ropewalk jobs", "ropewalk jobs limit 4711 200Mbit/s"]),

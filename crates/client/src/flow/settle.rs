@@ -40,6 +40,11 @@ impl<P: Peers> Flow<'_, P> {
                         }
                         self.peers.drop_channel(&slot);
                     }
+                    let code = slot.error.as_ref().and_then(RemoteError::reply_code);
+                    if matches!(code, Some(425 | 426)) {
+                        // The server may have lost its end of the channel, for all files.
+                        self.peers.wants_new_channel();
+                    }
                     self.failed(slot)?;
                 }
                 Some(Outcome::Desynchronized(id)) => {

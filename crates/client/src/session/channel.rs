@@ -126,7 +126,7 @@ impl Session {
     /// The number of streams of the channel, if it is one of MODE E that moves data in this
     /// direction, no other driver is wanted and no better data nodes have joined.
     pub(crate) fn reusable(&self, sending: bool) -> Option<u32> {
-        let stays = !self.must_change_driver() && !self.control.nodes_joined;
+        let stays = !self.must_change_driver() && !self.control.wants_new_channel;
         let channel = self.channel.as_ref().filter(|_| stays)?;
         (channel.mode == Mode::ExtendedBlock && channel.sending == sending).then_some(channel.streams)
     }
@@ -151,7 +151,7 @@ impl Session {
     /// Ends the channel, so that a new one is made.
     pub(crate) fn end_channel(&mut self) {
         self.channel = None;
-        self.control.nodes_joined = false;
+        self.control.wants_new_channel = false;
     }
 
     /// A channel for receiving from this server. In MODE S the server is passive; in MODE E we

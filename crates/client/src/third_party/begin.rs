@@ -193,7 +193,7 @@ impl<'w> Flow<'w> {
     /// Decides, when a marker has reported what has moved, whether the transfers are broken off for
     /// data nodes that have joined.
     pub(super) fn look_for_nodes(&mut self) {
-        if !self.peers.servers.nodes_joined() || self.pipeline.slots().any(|slot| slot.file.is_direct()) {
+        if !self.peers.servers.want_new_channel() || self.pipeline.slots().any(|slot| slot.file.is_direct()) {
             return;
         }
         let moved = self.peers.moved;

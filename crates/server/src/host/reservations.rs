@@ -174,11 +174,18 @@ impl Reservations {
         own
     }
 
-    /// The permits of the reservations whose windows have begun, by their tokens.
+    /// The permits of the reservations whose windows have begun, by their tokens. Others keep some
+    /// permits even if `limits.active` is lower than it was when these were made.
     pub(crate) fn slots_in_force(&self) -> HashMap<Arc<str>, usize> {
         let (kept, now) = (self.kept.read(), now());
         let in_force = kept.iter().filter(|booking| booking.slots > 0 && booking.is_in_force(now));
-        in_force.map(|booking| (booking.token.as_str().into(), booking.slots as usize)).collect()
+        let mut left = part(self.permits.into(), MOST);
+        let slots = in_force.map(|booking| {
+            let slots = left.min(booking.slots.into());
+            left -= slots;
+            (booking.token.as_str().into(), usize::try_from(slots).unwrap_or(usize::MAX))
+        });
+        slots.collect()
     }
 
     /// The most that the user can reserve.
@@ -201,9 +208,6 @@ impl Reservations {
                 "This server has no limit on the rate of all transfers that could be divided.",
             ));
         }
-        let part = |whole: u64, percent: u32| {
-            u64::try_from(u128::from(whole) * u128::from(percent.min(MOST)) / 100).unwrap_or(u64::MAX)
-        };
         Ok(Capacity {
             slots: u32::try_from(part(self.permits.into(), settings.slots)).unwrap_or(u32::MAX),
             rate: part(all.unwrap_or_default(), settings.bandwidth),
@@ -233,6 +237,11 @@ impl Reservations {
         bandwidth.set_bookings(bookings);
         Ok(Some(done))
     }
+}
+
+/// So many percent, of which no more than [`MOST`] count.
+fn part(whole: u64, percent: u32) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(percent.min(MOST)) / 100).unwrap_or(u64::MAX)
 }
 
 fn expire(calendar: &mut Calendar) {
@@ -265,8 +274,14 @@ fn read(path: &Path) -> Result<Vec<Booking>, String> {
         Err(error) => return Err(error.to_string()),
     };
     match serde_json::from_slice::<Content>(&text) {
-        Ok(content) if content.schema == 1 => Ok(content.reservations),
-        Ok(content) => Err(format!("its schema is {}, expected 1", content.schema)),
+        Ok(content) if content.schema != 1 => Err(format!("its schema is {}, expected 1", content.schema)),
+        Ok(content) => {
+            let wrong = content.reservations.iter().find(|booking| booking.until <= booking.from);
+            match wrong {
+                Some(booking) => Err(format!("the reservation {} ends before it begins", booking.token)),
+                None => Ok(content.reservations),
+            }
+        }
         Err(error) => Err(error.to_string()),
     }
 }

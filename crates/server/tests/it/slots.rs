@@ -170,13 +170,36 @@ fn reservations_belong_to_their_user_and_survive_a_restart() {
     assert_eq!(file, "{\"schema\":1,\"reservations\":[]}");
 }
 
+/// The file of a server with one reservation for this window.
+fn file_of_one((from, until): (u64, u64), slots: u32) -> String {
+    let times = format!("\"from\":{from},\"until\":{until},\"lease\":{until}");
+    format!(
+        "{{\"schema\":1,\"reservations\":[{{\"token\":\"a\",\"user\":\"ada\",\"slots\":{slots},\"rate\":1,{times}}}]}}"
+    )
+}
+
+#[test]
+fn reservation_of_more_slots_than_there_are_leaves_some_to_others() {
+    let server = Fixture::with(|config, directory| {
+        settings(config, directory);
+        fs::create_dir(directory.join("state")).unwrap();
+        fs::write(directory.join("state/reservations"), file_of_one((0, u64::MAX), u32::MAX)).unwrap();
+    });
+    server.write("f", "abc");
+    let mut client = log_in(&server, "eve");
+    let address = stall(&mut client);
+    finish(&mut client, address);
+}
+
 #[test]
 fn damaged_file_of_reservations_is_refused_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = crate::fixture::config(directory.path());
     settings(&mut config, directory.path());
     fs::create_dir(directory.path().join("state")).unwrap();
-    for text in ["", "{\"schema\":1,\"reservations\":[{}]}", "{\"schema\":2,\"reservations\":[]}"] {
+    let reversed = file_of_one((now() + 5000, now() + 100), 1);
+    for text in ["", "{\"schema\":1,\"reservations\":[{}]}", "{\"schema\":2,\"reservations\":[]}", &reversed]
+    {
         fs::write(directory.path().join("state/reservations"), text).unwrap();
         let error = Server::bind(config.clone()).err().unwrap().to_string();
         assert!(error.contains("reservations.state_file"), "{error}");
