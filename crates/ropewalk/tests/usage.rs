@@ -61,6 +61,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
         "reserve",
         "reservations",
         "cancel",
+        "slots",
         "serve",
         "node",
         "admin",
