@@ -28,7 +28,7 @@ pub use member::{JoinFailure, Member, Serve};
 pub use membership::{Joined, Registered, SessionLease, Spender};
 pub use message::{
     ChannelOrder, FileOrder, GsiOrder, MarkOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report,
-    SendOrder, Sum, Transferred,
+    SecurityOrder, SendOrder, Sum, TlsOrder, TlsProof, Transferred,
 };
 pub use placement::{Placement, Suits};
 pub use registry::{Announcement, JoinError, LEASE, Membership, NodeId, Proposal, RENEWAL, Registry};

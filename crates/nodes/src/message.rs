@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::registry::{Announcement, JoinError};
 
 /// The version of these messages. Front end and nodes need the same one.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 
 /// The version of a program of version `program`, with that of the messages.
 pub(crate) fn version(program: &str) -> String {
@@ -117,11 +117,18 @@ pub struct ChannelOrder {
     pub drivers: Vec<String>,
     /// The number and the secret of the data key.
     pub key: Option<(u64, [u8; 32])>,
-    /// GSI on the data connections.
-    pub gsi: Option<GsiOrder>,
+    /// The protection of the data connections; `None`: they have none but the data key.
+    pub security: Option<SecurityOrder>,
 }
 
-/// The credential of a session for data connections, which a node has until the channel closes.
+/// The secrets of a session for its data connections, which a node has until the channel closes.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub enum SecurityOrder {
+    Gsi(GsiOrder),
+    Tls(TlsOrder),
+}
+
+/// The credential of a session for data connections with GSI.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GsiOrder {
@@ -138,6 +145,39 @@ pub struct GsiOrder {
     pub further_authorities: String,
 }
 
+/// The secrets with which a node serves data connections with TLS (RFC 4217 section 7) like the
+/// front end.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsOrder {
+    /// The certificate of the front end and its chain, in PEM.
+    pub certificates: String,
+    /// Its key, in PEM.
+    pub key: String,
+    /// The keys with which the front end encrypts session tickets.
+    pub ticket_keys: Vec<u8>,
+    /// TLS 1.2 is not accepted.
+    pub only_tls13: bool,
+    /// Binds sessions to the control connection.
+    pub binding: [u8; 32],
+    /// The session of the control connection in OpenSSL's encoding, if the front end remembers it:
+    /// clients with TLS 1.2 may resume it without a ticket.
+    pub session: Option<Vec<u8>>,
+    pub proof: TlsProof,
+    /// The certificate that the client has presented on the control connection, in PEM.
+    pub client_certificate: Option<String>,
+}
+
+/// The proof that a client needs on a data connection if it does not resume the session of the
+/// control connection. The certificate of the control connection is always one.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub enum TlsProof {
+    Certificate,
+    /// This address.
+    Address(IpAddr),
+    Nothing,
+}
+
 /// Omits the data key, which must not get into a log.
 impl std::fmt::Debug for ChannelOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -148,6 +188,12 @@ impl std::fmt::Debug for ChannelOrder {
 impl std::fmt::Debug for GsiOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GsiOrder").field("expected", &self.expected).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for TlsOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsOrder").field("proof", &self.proof).finish_non_exhaustive()
     }
 }
 

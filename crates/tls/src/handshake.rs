@@ -3,8 +3,9 @@
 //! peer is in the output then. The number of bytes that a peer may send is limited.
 
 use openssl::error::ErrorStack;
-use openssl::ssl::{ErrorCode, Ssl, SslContext, SslStream};
+use openssl::ssl::{ErrorCode, Ssl, SslContext, SslStream, SslVersion};
 use openssl::x509::X509;
+use zeroize::Zeroizing;
 
 use crate::memory::Memory;
 use crate::records::{Records, Ticket, forget_errors, reason};
@@ -50,6 +51,15 @@ impl Established {
     /// The context that other connections need to resume this session, see [`Records::ticket`].
     pub fn context(&self) -> &SslContext {
         &self.context
+    }
+
+    /// The session in encoded form, for a server of data connections in another program. `None` with
+    /// TLS 1.3, whose clients resume with tickets only. With TLS 1.2, a client without tickets
+    /// resumes the session that its server remembers.
+    pub fn remembered_session(&self) -> Option<Zeroizing<Vec<u8>>> {
+        let ssl = self.records.ssl();
+        let session = ssl.session().filter(|_| ssl.version2() == Some(SslVersion::TLS1_2))?;
+        session.to_der().ok().map(Zeroizing::new)
     }
 
     pub fn ticket(&self) -> Option<Ticket> {

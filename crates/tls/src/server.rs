@@ -3,7 +3,7 @@
 //! connection that resumes one belongs to the same client. A [`Server`] is immutable and shared
 //! between threads.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use openssl::error::ErrorStack;
 use openssl::rand::rand_bytes;
@@ -14,6 +14,7 @@ use openssl::ssl::{
 use openssl::stack::Stack;
 use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::{X509, X509Name};
+use zeroize::Zeroizing;
 
 use crate::certificate::{CertificateError, Pair, certificates};
 use crate::fingerprint::Fingerprint;
@@ -25,6 +26,8 @@ use crate::sys;
 /// How long a session can be resumed: as long as TLS 1.3 allows, because control connections may
 /// stay open for days.
 const SESSION_LIFE: u32 = 7 * 24 * 3600;
+/// The source of a certificate that is in no file, for texts.
+const GIVEN: &str = "the certificate of the other program";
 
 /// The certificate of a server, and the certificates that it requests from clients.
 #[derive(Clone, Debug)]
@@ -62,14 +65,56 @@ impl Binding {
         rand_bytes(&mut bytes)?;
         Ok(Self(bytes))
     }
+
+    /// Makes the binding with these bytes, for another program that serves data connections of the
+    /// same control connection.
+    pub fn of(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// The secrets of a [`Server`], for another program that serves data connections in its place
+/// ([`Server::on_behalf`]).
+#[derive(Clone)]
+pub struct ServerSecrets {
+    /// The certificate and its chain, in PEM.
+    pub certificates: String,
+    /// The key, in PEM.
+    pub key: Zeroizing<String>,
+    /// The keys with which the server encrypts session tickets.
+    pub ticket_keys: Zeroizing<Vec<u8>>,
+    pub min_version: SslVersion,
+}
+
+impl std::fmt::Debug for ServerSecrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerSecrets")
+    }
+}
+
+/// The certificates that a server requests from clients.
+enum Requested<'a> {
+    Nothing,
+    /// Certificates of these authorities; others are refused.
+    Authorities {
+        found: &'a [X509],
+        revocations: Option<Revocations>,
+    },
+    /// This one. Any other is accepted, too: the caller compares.
+    Same(&'a X509),
 }
 
 /// A server's certificate in a context for any number of handshakes. Cheap to clone.
 #[derive(Clone)]
 pub struct Server {
     context: SslContext,
-    certificate: X509,
+    pair: Pair,
     fingerprint: Fingerprint,
+    min_version: SslVersion,
 }
 
 impl std::fmt::Debug for Server {
@@ -86,25 +131,56 @@ impl Server {
     /// read, or OpenSSL does not accept the content of a file.
     pub fn new(settings: &ServerSettings) -> Result<Self, CertificateError> {
         let pair = Pair::load(&settings.certificate, &settings.key)?;
-        let trusted = match settings.client_authorities.as_deref() {
-            Some(path) => Some((path, certificates(path)?)),
-            None => None,
-        };
         let revocations = settings.client_revocations.as_ref().map(Revocations::open).transpose()?;
-        build(
-            &pair,
-            trusted.as_ref().map(|(path, found)| (*path, found.as_slice())),
-            revocations,
-            settings.min_version,
-        )
-        .map_err(|source| CertificateError::OpenSsl {
+        let authorities = settings.client_authorities.as_deref().map(certificates).transpose()?;
+        let requested = match &authorities {
+            Some(found) => Requested::Authorities { found, revocations },
+            None => Requested::Nothing,
+        };
+        build(pair, requested, settings.min_version).map_err(|source| CertificateError::OpenSsl {
             what: settings.certificate.display().to_string(),
             source,
         })
     }
 
+    /// The secrets with which another program can serve data connections of this server's control
+    /// connections.
+    ///
+    /// # Errors
+    /// OpenSSL cannot encode them.
+    pub fn secrets(&self) -> Result<ServerSecrets, ErrorStack> {
+        let (certificates, key) = self.pair.to_pem()?;
+        let ticket_keys = Zeroizing::new(sys::ticket_keys(&self.context)?);
+        Ok(ServerSecrets { certificates, key, ticket_keys, min_version: self.min_version })
+    }
+
+    /// Makes a server for data connections of one control connection of another program, which has
+    /// given its secrets, the session of the control connection if it remembers that
+    /// ([`Established::remembered_session`](crate::Established::remembered_session)), and the
+    /// certificate that the client has presented there. The client is asked for the same
+    /// certificate. Any other is accepted, too, so the caller must compare it.
+    ///
+    /// # Errors
+    /// The certificate, the key or the session cannot be read, the key belongs to another
+    /// certificate, or the keys of tickets are those of another version of OpenSSL.
+    pub fn on_behalf(
+        secrets: &ServerSecrets,
+        session: Option<&[u8]>,
+        client_certificate: Option<&X509>,
+    ) -> Result<Self, CertificateError> {
+        let pair = Pair::from_pem(&secrets.certificates, &secrets.key)?;
+        let failed = |source| CertificateError::OpenSsl { what: GIVEN.into(), source };
+        let requested = client_certificate.map_or(Requested::Nothing, Requested::Same);
+        let server = build(pair, requested, secrets.min_version).map_err(failed)?;
+        sys::set_ticket_keys(&server.context, &secrets.ticket_keys).map_err(failed)?;
+        if let Some(session) = session {
+            sys::remember_session(&server.context, session).map_err(failed)?;
+        }
+        Ok(server)
+    }
+
     pub fn certificate(&self) -> &X509 {
-        &self.certificate
+        self.pair.certificate()
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
@@ -143,12 +219,7 @@ impl Server {
     }
 }
 
-fn build(
-    pair: &Pair,
-    trusted: Option<(&Path, &[X509])>,
-    revocations: Option<Revocations>,
-    min_version: SslVersion,
-) -> Result<Server, ErrorStack> {
+fn build(pair: Pair, requested: Requested<'_>, min_version: SslVersion) -> Result<Server, ErrorStack> {
     let mut builder = SslContextBuilder::new(SslMethod::tls_server())?;
     builder.set_min_proto_version(Some(min_version))?;
     builder.set_cipher_list("HIGH:!aNULL:!eNULL:!kRSA:!PSK:!SRP")?;
@@ -165,26 +236,34 @@ fn build(
     // Every connection has its own. Without a default, OpenSSL would refuse to resume sessions with
     // client certificates.
     builder.set_session_id_context(b"ropewalk")?;
-    if let Some((_, authorities)) = trusted {
-        let mut store = X509StoreBuilder::new()?;
-        let mut names = Stack::<X509Name>::new()?;
-        for authority in authorities {
-            store.add_cert(authority.clone())?;
-            names.push(authority.subject_name().to_owned()?)?;
+    match requested {
+        Requested::Nothing => {}
+        Requested::Authorities { found, revocations } => {
+            let mut store = X509StoreBuilder::new()?;
+            let mut names = Stack::<X509Name>::new()?;
+            for authority in found {
+                store.add_cert(authority.clone())?;
+                names.push(authority.subject_name().to_owned()?)?;
+            }
+            builder.set_verify_cert_store(store.build())?;
+            builder.set_client_ca_list(names);
+            // A client may log in with a password instead, but a certificate that it sends must be
+            // valid.
+            match revocations {
+                Some(lists) => revocation::look_into(&mut builder, SslVerifyMode::PEER, lists)?,
+                None => builder.set_verify(SslVerifyMode::PEER),
+            }
         }
-        builder.set_verify_cert_store(store.build())?;
-        builder.set_client_ca_list(names);
-        // A client may log in with a password instead, but a certificate that it sends must be
-        // valid.
-        match revocations {
-            Some(lists) => revocation::look_into(&mut builder, SslVerifyMode::PEER, lists)?,
-            None => builder.set_verify(SslVerifyMode::PEER),
+        Requested::Same(certificate) => {
+            let mut names = Stack::<X509Name>::new()?;
+            names.push(certificate.issuer_name().to_owned()?)?;
+            builder.set_client_ca_list(names);
+            builder.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
         }
     }
     pair.put(&mut builder)?;
     let context = builder.build();
     sys::set_session_timeout(&context, SESSION_LIFE);
-    let certificate = pair.certificate().clone();
-    let fingerprint = Fingerprint::of(&certificate)?;
-    Ok(Server { context, certificate, fingerprint })
+    let fingerprint = Fingerprint::of(pair.certificate())?;
+    Ok(Server { context, pair, fingerprint, min_version })
 }

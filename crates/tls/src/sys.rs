@@ -8,10 +8,14 @@ use std::mem::MaybeUninit;
 
 use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::error::ErrorStack;
-use openssl::ssl::{SslContextRef, SslRef, SslSessionRef};
+use openssl::ssl::{SslContextRef, SslRef, SslSession, SslSessionRef};
 use openssl::stack::Stack;
 use openssl::x509::{X509, X509NameRef, X509StoreContextRef, X509VerifyResult};
 use openssl_sys::{SSL, SSL_CTX, SSL_SESSION, X509_NAME, X509_STORE_CTX, stack_st_X509};
+
+/// SSL_CTRL_GET_TLSEXT_TICKET_KEYS and SSL_CTRL_SET_TLSEXT_TICKET_KEYS (ssl.h).
+const GET_TICKET_KEYS: c_int = 58;
+const SET_TICKET_KEYS: c_int = 59;
 
 unsafe extern "C" {
     fn SSL_set_session_id_context(ssl: *mut SSL, context: *const c_uchar, length: c_uint) -> c_int;
@@ -85,6 +89,45 @@ pub(crate) fn trusted_called(context: &X509StoreContextRef, name: &X509NameRef) 
 pub(crate) fn set_session_timeout(context: &SslContextRef, seconds: u32) {
     // SAFETY: the context is live; it was just built, so no other thread has it yet.
     unsafe { SSL_CTX_set_timeout(context.as_ptr(), c_long::from(seconds)) };
+}
+
+/// Returns the keys with which a server encrypts session tickets.
+pub(crate) fn ticket_keys(context: &SslContextRef) -> Result<Vec<u8>, ErrorStack> {
+    // SAFETY: the context is live. Without a buffer OpenSSL returns the length of the keys and
+    // changes nothing.
+    let length =
+        unsafe { openssl_sys::SSL_CTX_ctrl(context.as_ptr(), GET_TICKET_KEYS, 0, std::ptr::null_mut()) };
+    let mut keys = vec![0; usize::try_from(length).unwrap_or(0)];
+    // SAFETY: the context is live, and OpenSSL writes as many bytes as the buffer has, or none.
+    match unsafe {
+        openssl_sys::SSL_CTX_ctrl(context.as_ptr(), GET_TICKET_KEYS, length, keys.as_mut_ptr().cast())
+    } {
+        1 => Ok(keys),
+        _ => Err(ErrorStack::get()),
+    }
+}
+
+/// Sets the keys with which a server encrypts session tickets. Fails if their length is not that of
+/// this version of OpenSSL.
+pub(crate) fn set_ticket_keys(context: &SslContextRef, keys: &[u8]) -> Result<(), ErrorStack> {
+    let mut keys = zeroize::Zeroizing::new(keys.to_vec());
+    let length = c_long::try_from(keys.len()).unwrap_or(0);
+    // SAFETY: the context was just built, so no other thread has it yet. OpenSSL compares the
+    // length with its own, and copies so many bytes from the buffer.
+    match unsafe {
+        openssl_sys::SSL_CTX_ctrl(context.as_ptr(), SET_TICKET_KEYS, length, keys.as_mut_ptr().cast())
+    } {
+        1 => Ok(()),
+        _ => Err(ErrorStack::get()),
+    }
+}
+
+/// Adds a session, in encoded form, to those that a server remembers.
+pub(crate) fn remember_session(context: &SslContextRef, session: &[u8]) -> Result<(), ErrorStack> {
+    let session = SslSession::from_der(session)?;
+    // SAFETY: the session was just decoded from its encoding, so no other context has it.
+    unsafe { context.add_session(&session) };
+    Ok(())
 }
 
 /// Offers to resume a session.

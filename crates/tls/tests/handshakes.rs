@@ -149,6 +149,47 @@ fn sessions_resume_within_their_binding_only() {
 }
 
 #[test]
+fn server_on_behalf_resumes_sessions_of_the_other() {
+    let site = Site::new(SslVersion::TLS1_2);
+    let secrets = site.server.secrets().unwrap();
+    assert!(!format!("{secrets:?}").contains("PRIVATE"));
+    for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
+        let settings = ClientSettings { max_version: Some(version), ..ClientSettings::default() };
+        let client = Client::new(&settings).unwrap();
+        let (binding, other) = (Binding::new().unwrap(), Binding::new().unwrap());
+        let control = site.server.accept(&binding).unwrap();
+        let (one, control) = shake(client.connect("localhost").unwrap(), control).unwrap();
+        let session = control.remembered_session();
+        assert_eq!(session.is_some(), version == SslVersion::TLS1_2);
+        let away = Server::on_behalf(&secrets, session.as_deref().map(Vec::as_slice), None).unwrap();
+        assert_eq!(away.fingerprint(), site.server.fingerprint());
+        let ticket = one.ticket().unwrap();
+        for (binding, resumes) in [(&Binding::of(*binding.bytes()), true), (&other, false)] {
+            let data = away.accept_data(binding).unwrap();
+            let (near, far) = shake(Client::resume(&ticket).unwrap(), data).unwrap();
+            assert_eq!((near.resumed, far.resumed), (resumes, resumes), "{version:?}");
+            assert_eq!(near.certificate(), Some(site.server.certificate().clone()));
+        }
+    }
+}
+
+#[test]
+fn server_on_behalf_refuses_secrets_that_are_wrong() {
+    let (site, other) = (Site::new(SslVersion::TLS1_2), Site::new(SslVersion::TLS1_2));
+    let secrets = site.server.secrets().unwrap();
+    Server::on_behalf(&secrets, None, None).unwrap();
+    let mut wrong = [secrets.clone(), secrets.clone(), secrets.clone(), secrets.clone()];
+    wrong[0].key = other.server.secrets().unwrap().key;
+    wrong[1].certificates.clear();
+    wrong[2].key.clear();
+    wrong[3].ticket_keys.pop();
+    for secrets in wrong {
+        Server::on_behalf(&secrets, None, None).unwrap_err();
+    }
+    Server::on_behalf(&secrets, Some(b"no session"), None).unwrap_err();
+}
+
+#[test]
 fn data_connections_with_tls13_use_the_own_record_layer() {
     let site = Site::new(SslVersion::TLS1_2);
     for (version, ours) in [(SslVersion::TLS1_2, false), (SslVersion::TLS1_3, true)] {

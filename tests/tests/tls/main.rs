@@ -6,6 +6,7 @@ mod cleartext_passwords;
 mod client;
 mod filezilla;
 mod foreign;
+mod nodes;
 mod revocation;
 mod rogue_server;
 mod server;

@@ -286,8 +286,18 @@ fn an_upload_that_is_cut_off() {
 }
 
 #[test]
-fn strangers_on_a_data_port() {
-    let site = Site::new();
+fn strangers_on_a_data_port_are_refused() {
+    refuse_strangers(&Site::new());
+}
+
+#[test]
+fn strangers_on_a_data_port_of_a_node_are_refused() {
+    let site = Site::with_nodes("", 1);
+    refuse_strangers(&site);
+    assert!(site.channels_on_nodes() > 0, "{}", site.log());
+}
+
+fn refuse_strangers(site: &Site) {
     fs::write(site.path("root/secret"), "secret").unwrap();
     let mut neighbour = site.log_in();
     neighbour.command("NOOP");
@@ -325,22 +335,24 @@ fn strangers_on_a_data_port() {
     drop(data);
     assert!(wire.reply().unwrap().starts_with("226 "));
     let refusal = "not that of the control connection";
-    site.wait_for_log(refusal, 4);
-    assert_eq!(site.log().matches(refusal).count(), 4, "{}", site.log());
+    let log = site.wait_for_data_log(refusal, 4);
+    assert_eq!(log.matches(refusal).count(), 4, "{log}");
 }
 
 #[test]
 fn where_reuse_is_only_preferred_the_address_counts() {
-    let site = Site::with("session_reuse = 'prefer'");
-    fs::write(site.path("root/a"), "content").unwrap();
-    let mut wire = site.log_in();
-    let address = wire.passive();
-    wire.send(b"RETR a\r\n").unwrap();
-    let mut data = site.shake(connect(address)).unwrap();
-    let mut came = Vec::new();
-    data.tcp.read_to_end(&mut came).unwrap();
-    data.open(&came).unwrap();
-    assert_eq!(data.plain, b"content");
+    let setting = "session_reuse = 'prefer'";
+    for site in [Site::with(setting), Site::with_nodes(setting, 1)] {
+        fs::write(site.path("root/a"), "content").unwrap();
+        let mut wire = site.log_in();
+        let address = wire.passive();
+        wire.send(b"RETR a\r\n").unwrap();
+        let mut data = site.shake(connect(address)).unwrap();
+        let mut came = Vec::new();
+        data.tcp.read_to_end(&mut came).unwrap();
+        data.open(&came).unwrap();
+        assert_eq!(data.plain, b"content");
+    }
 }
 
 #[test]

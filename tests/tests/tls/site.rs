@@ -1,11 +1,13 @@
 //! A Ropewalk server with TLS, and the configuration that clients need.
 
+use std::cell::RefCell;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use ropewalk_tests::nodes::{start_node, write_token};
 use ropewalk_tests::peers;
 use ropewalk_tests::process::{self, Outcome, Program};
 use tempfile::TempDir;
@@ -19,7 +21,13 @@ pub(crate) struct Site {
     /// The address for implicit TLS.
     pub(crate) implicit: SocketAddr,
     pub(crate) fingerprint: String,
+    /// Where data nodes join, if the server has a section for them.
+    join: Option<String>,
+    nodes: Vec<Program>,
 }
+
+/// The section of a server that has data nodes.
+const NODES: &str = "[nodes]\nlisten = '127.0.0.1:0'\njoin_token_file = 'token'";
 
 impl Site {
     pub(crate) fn new() -> Self {
@@ -29,6 +37,25 @@ impl Site {
     /// With these lines in `[tls]`.
     pub(crate) fn with(tls: &str) -> Self {
         Self::start(tempfile::tempdir().unwrap(), tls, "")
+    }
+
+    /// With these lines in `[tls]`, and so many data nodes.
+    pub(crate) fn with_nodes(tls: &str, count: usize) -> Self {
+        Self::start_with_nodes(tempfile::tempdir().unwrap(), tls, "", count)
+    }
+
+    /// As [`Self::start`], with so many data nodes.
+    pub(crate) fn start_with_nodes(directory: TempDir, tls: &str, more: &str, count: usize) -> Self {
+        write_token(&directory.path().join("token"), 'a');
+        let mut site = Self::start(directory, tls, &format!("{more}\n{NODES}"));
+        for name in (0..count).map(|at| format!("node{at}")) {
+            let join = site.join.as_deref().expect("the server has said where nodes join");
+            let mut command = client(site.directory.path());
+            command.args(["node", "--join", join, "--join-token-file", "token"]);
+            command.args(["--name", &name, "--root", "root"]);
+            site.nodes.push(start_node(command, &name));
+        }
+        site
     }
 
     /// In a directory that may have files already. `more`: further sections.
@@ -46,10 +73,34 @@ impl Site {
         let address =
             || program.wait_for_line(LIMIT, |line| line.strip_prefix("Server listening at ")?.parse().ok());
         let (explicit, implicit) = (address().unwrap(), address().unwrap());
+        let join = RefCell::new(None);
         let fingerprint = program
-            .wait_for_line(LIMIT, |line| Some(line.strip_prefix("TLS certificate ")?.to_owned()))
+            .wait_for_line(LIMIT, |line| {
+                if let Some(address) = line.strip_prefix("Nodes join at ") {
+                    join.replace(Some(address.to_owned()));
+                }
+                Some(line.strip_prefix("TLS certificate ")?.to_owned())
+            })
             .unwrap();
-        Self { directory, program, address: explicit, implicit, fingerprint }
+        let join = join.into_inner();
+        Self { directory, program, address: explicit, implicit, fingerprint, join, nodes: Vec::new() }
+    }
+
+    /// The number of data channels that nodes have got.
+    pub(crate) fn channels_on_nodes(&self) -> usize {
+        self.log().matches("data channel on a node").count()
+    }
+
+    /// Waits until the program that has the data connections has logged `words` this many times.
+    pub(crate) fn wait_for_data_log(&self, words: &str, times: usize) -> String {
+        let program = self.nodes.first().unwrap_or(&self.program);
+        program.wait_for_log(LIMIT, |log| log.matches(words).count() >= times).unwrap();
+        program.log()
+    }
+
+    /// The logs of the server and of its nodes.
+    pub(crate) fn logs(&self) -> String {
+        self.nodes.iter().map(Program::log).fold(self.log(), |all, log| all + &log)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -58,11 +109,6 @@ impl Site {
 
     pub(crate) fn log(&self) -> String {
         self.program.log()
-    }
-
-    /// Waits until the log has `words` this many times.
-    pub(crate) fn wait_for_log(&self, words: &str, times: usize) {
-        self.program.wait_for_log(LIMIT, |log| log.matches(words).count() >= times).unwrap();
     }
 
     /// The certificate that the server has generated.

@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use ropewalk_engine::{ChannelSettings, DataChannel};
 use ropewalk_gsi::{Expected, Identity, Trust, dcsc};
-use ropewalk_layers::{GsiLayer, KeyLayer, Layer, Level, Policy, SessionSecurity, Stack, StackBuilder};
+use ropewalk_layers::{
+    GsiLayer, KeyLayer, Layer, Level, Peer, Policy, SessionSecurity, Stack, StackBuilder, TlsLayer,
+};
 use ropewalk_nodes::{
-    ChannelOrder, Frame, GsiOrder, Link, LinkError, MoveFailure, Order, ReceiveOrder, Report, SendOrder,
-    SessionLease,
+    ChannelOrder, Frame, GsiOrder, Link, LinkError, MoveFailure, Order, ReceiveOrder, Report, SecurityOrder,
+    SendOrder, SessionLease, TlsOrder, TlsProof,
 };
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::stack::StackSpec;
+use ropewalk_tls::{Binding, Server, ServerSecrets, SslVersion, X509};
 use ropewalk_transport::{Listener, Options, Tuning};
 
 use super::Shared;
@@ -206,14 +209,38 @@ impl Session<'_> {
             Ok(spec) => spec,
             Err(_) => return Err(failed("the stack string cannot be read".into())),
         };
-        let layer = order.gsi.as_ref().map(|gsi| self.gsi(gsi)).transpose().map_err(failed)?;
-        let layer = layer.map(|layer| Arc::new(layer) as Arc<dyn Layer>);
+        let layer: Option<Arc<dyn Layer>> = match &order.security {
+            Some(SecurityOrder::Gsi(gsi)) => Some(Arc::new(self.gsi(gsi).map_err(failed)?)),
+            Some(SecurityOrder::Tls(order)) => Some(Arc::new(tls(order).map_err(failed)?)),
+            None => None,
+        };
         let security = SessionSecurity { key: key.map(Arc::new), layer, peer: Some(order.peer) };
         StackBuilder::new(&self.shared.registry)
             .allowing(&order.drivers)
             .build(spec.as_ref(), security, Policy::default())
             .map_err(|refusal| failed(refusal.to_string()))
     }
+}
+
+/// The layer with the secrets of a session of the front end.
+fn tls(order: &TlsOrder) -> Result<TlsLayer, String> {
+    let certificate = order.client_certificate.as_ref().map(|pem| X509::from_pem(pem.as_bytes()));
+    let certificate =
+        certificate.transpose().map_err(|error| format!("the certificate of the client: {error}"))?;
+    let secrets = ServerSecrets {
+        certificates: order.certificates.clone(),
+        key: order.key.clone().into(),
+        ticket_keys: order.ticket_keys.clone().into(),
+        min_version: if order.only_tls13 { SslVersion::TLS1_3 } else { SslVersion::TLS1_2 },
+    };
+    let server = Server::on_behalf(&secrets, order.session.as_deref(), certificate.as_ref())
+        .map_err(|error| error.to_string())?;
+    let client = match order.proof {
+        TlsProof::Certificate => Peer::Same { certificate },
+        TlsProof::Address(address) => Peer::From { certificate, address },
+        TlsProof::Nothing => Peer::Anybody,
+    };
+    Ok(TlsLayer::Server { server, binding: Binding::of(order.binding), client })
 }
 
 fn unspecified(address: IpAddr) -> IpAddr {

@@ -2,8 +2,8 @@
 //!
 //! Nodes are chosen if the server is a front end, a node can be had, and the node can have the
 //! security of the data connections: a delegated credential or one of DCSC goes to the node, and so
-//! do data keys. TLS and Kerberos protect data connections of the front end itself, because they
-//! are bound to its control connection.
+//! do data keys and the secrets for TLS. Kerberos protects data connections of the front end itself,
+//! because they have the context of its control connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -126,10 +126,10 @@ pub(super) fn order(
         stall_timeout_ms: milliseconds(config.stall_timeout),
         only_from,
         peer,
-        // `gsi` in it describes what `gsi` of the order has, and was checked here.
+        // `gsi` in it describes what `security` of the order has, and was checked here.
         stack: channel.stack.clone().and_then(|stack| stack.without("gsi")).map(|stack| stack.to_string()),
         drivers: config.drivers.clone(),
         key: channel.key.as_ref().map(|key| (key.number(), *key.secret())),
-        gsi: job.context.client.for_node(&job.context.settings, channel)?,
+        security: job.context.client.for_node(&job.context.settings, channel)?,
     })
 }

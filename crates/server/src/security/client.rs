@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ropewalk_kerberos::is_gss_token;
 use ropewalk_layers::Layer;
-use ropewalk_nodes::GsiOrder;
+use ropewalk_nodes::SecurityOrder;
 use ropewalk_protocol::server::{ChannelOptions, Failure, Mechanism, Outcome};
 
 use crate::security::codec::{ControlCodec, Sealed, Secured};
@@ -112,10 +112,14 @@ impl SecurityContext {
         }
     }
 
-    /// Whether a node can have the security of the data connections of a channel: TLS and Kerberos
-    /// are bound to the control connection, which is here.
+    /// Whether a node can have the security of the data connections of a channel. With Kerberos they
+    /// have the context of the control connection, which is here: two programs with copies of it
+    /// would give its sequence numbers twice, and the client would take that for a replay.
     pub(crate) fn suits_node(&self, options: &ChannelOptions) -> Result<bool, Failure> {
-        Ok(matches!(self, Self::Gsi(_)) || self.layer(options)?.is_none())
+        Ok(match self {
+            Self::Clear | Self::Gssapi | Self::Gsi(_) | Self::Tls(_) => true,
+            Self::Kerberos(_) => self.layer(options)?.is_none(),
+        })
     }
 
     /// The security of the data connections of a channel, for a node; `None`: they have none.
@@ -123,11 +127,13 @@ impl SecurityContext {
         &self,
         settings: &Settings,
         options: &ChannelOptions,
-    ) -> Result<Option<GsiOrder>, Failure> {
+    ) -> Result<Option<SecurityOrder>, Failure> {
         match self {
-            Self::Gsi(client) => client.order(settings.gsi.as_ref(), options),
-            _ if self.suits_node(options)? => Ok(None),
-            _ => {
+            Self::Clear | Self::Gssapi => Ok(None),
+            Self::Gsi(client) => Ok(client.order(settings.gsi.as_ref(), options)?.map(SecurityOrder::Gsi)),
+            Self::Tls(client) => Ok(client.order(options)?.map(SecurityOrder::Tls)),
+            Self::Kerberos(_) if self.suits_node(options)? => Ok(None),
+            Self::Kerberos(_) => {
                 let text = "The data connections are bound to this server: no node can have them.";
                 Err(Failure::Refused { code: 500, text: text.into() })
             }

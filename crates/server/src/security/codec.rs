@@ -10,7 +10,7 @@ use std::io;
 use ropewalk_protocol::line::{Ending, LineDecoder, strip_telnet};
 use ropewalk_protocol::reply::Reply;
 use ropewalk_tls::{Handshake, HandshakeError, RECORD, Records, X509};
-use zeroize::Zeroize as _;
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// The encoding between a session and its control connection.
 pub(crate) trait ControlCodec: Send {
@@ -39,6 +39,9 @@ pub(crate) struct Secured {
     pub(crate) cipher: &'static str,
     /// The client's certificate, if it presented one that is trusted.
     pub(crate) certificate: Option<X509>,
+    /// The session, if the server remembers it
+    /// ([`Established::remembered_session`](ropewalk_tls::Established::remembered_session)).
+    pub(crate) session: Option<Zeroizing<Vec<u8>>>,
 }
 
 /// The clear encoding.
@@ -200,9 +203,10 @@ impl ControlCodec for Tls {
                 Ok(None) => return Ok(Cow::Borrowed(&[])),
                 Ok(Some(established)) => {
                     let certificate = established.certificate();
+                    let session = established.remembered_session();
                     let records = established.records;
                     let (version, cipher) = (records.version(), records.cipher());
-                    self.secured = Some(Secured { version, cipher, certificate });
+                    self.secured = Some(Secured { version, cipher, certificate, session });
                     self.state = State::Open(Box::new(records));
                     let waiting = std::mem::take(&mut self.waiting);
                     self.seal(&waiting, out);

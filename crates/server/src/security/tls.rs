@@ -7,11 +7,15 @@ use std::sync::Arc;
 
 use ropewalk_gsi::{Timestamp, validity};
 use ropewalk_layers::{Layer, Peer, TlsLayer};
+use ropewalk_nodes::{TlsOrder, TlsProof};
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Failure};
-use ropewalk_tls::{Binding, Fingerprint, Handshake, Revocations, Server, ServerSettings, SslVersion, X509};
+use ropewalk_tls::{
+    Binding, Fingerprint, Handshake, Revocations, Server, ServerSecrets, ServerSettings, SslVersion, X509,
+};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
+use zeroize::Zeroizing;
 
 use crate::config::{self, Config, SessionReuse, TlsVersion};
 use crate::security::codec::{ControlCodec, Secured, Tls};
@@ -179,6 +183,8 @@ pub(crate) struct Client {
     address: IpAddr,
     certificate: Option<X509>,
     subject: Option<String>,
+    /// See [`Secured::session`].
+    session: Option<Zeroizing<Vec<u8>>>,
 }
 
 impl Client {
@@ -189,7 +195,15 @@ impl Client {
         let failed = |error| refused(431, format!("TLS cannot begin: {error}"));
         let binding = Binding::new().map_err(failed)?;
         let handshake = authority.server.accept(&binding).map_err(failed)?;
-        Ok(Self { authority, binding, handshake: Some(handshake), address, certificate: None, subject: None })
+        Ok(Self {
+            authority,
+            binding,
+            handshake: Some(handshake),
+            address,
+            certificate: None,
+            subject: None,
+            session: None,
+        })
     }
 
     pub(crate) fn subject(&self) -> Option<&str> {
@@ -212,6 +226,7 @@ impl Client {
             .as_ref()
             .and_then(|certificate| ropewalk_gsi::one_line(certificate.subject_name()).ok());
         self.certificate = secured.certificate;
+        self.session = secured.session;
     }
 
     pub(crate) fn layer(&self, options: &ChannelOptions) -> Option<Arc<dyn Layer>> {
@@ -226,5 +241,32 @@ impl Client {
         };
         let (server, binding) = (self.authority.server.clone(), self.binding.clone());
         Some(Arc::new(TlsLayer::Server { server, binding, client }))
+    }
+
+    /// The same for a node: the secrets go there.
+    pub(crate) fn order(&self, options: &ChannelOptions) -> Result<Option<TlsOrder>, Failure> {
+        if options.protection == Protection::Clear {
+            return Ok(None);
+        }
+        let failed =
+            |error| Failure::Refused { code: 431, text: format!("TLS cannot go to a node: {error}") };
+        let ServerSecrets { certificates, key, ticket_keys, min_version } =
+            self.authority.server.secrets().map_err(failed)?;
+        let certificate = self.certificate.as_ref().map(|certificate| certificate.to_pem()).transpose();
+        let certificate = certificate.map_err(failed)?;
+        Ok(Some(TlsOrder {
+            certificates,
+            key: key.to_string(),
+            ticket_keys: ticket_keys.to_vec(),
+            only_tls13: min_version == SslVersion::TLS1_3,
+            binding: *self.binding.bytes(),
+            session: self.session.as_ref().map(|session| session.to_vec()),
+            proof: match self.authority.reuse {
+                SessionReuse::Require => TlsProof::Certificate,
+                SessionReuse::Prefer => TlsProof::Address(self.address),
+                SessionReuse::Off => TlsProof::Nothing,
+            },
+            client_certificate: certificate.map(|pem| String::from_utf8_lossy(&pem).into_owned()),
+        }))
     }
 }
