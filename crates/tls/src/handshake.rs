@@ -53,8 +53,8 @@ impl Established {
         &self.context
     }
 
-    /// The session in encoded form, for a server of data connections in another program. `None` with
-    /// TLS 1.3, whose clients resume with tickets only. With TLS 1.2, a client without tickets
+    /// The session in encoded form, for a server of data connections in another program. `None`
+    /// with TLS 1.3, whose clients resume with tickets only. With TLS 1.2, a client without tickets
     /// resumes the session that its server remembers.
     pub fn remembered_session(&self) -> Option<Zeroizing<Vec<u8>>> {
         let ssl = self.records.ssl();

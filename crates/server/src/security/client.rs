@@ -112,9 +112,9 @@ impl SecurityContext {
         }
     }
 
-    /// Whether a node can have the security of the data connections of a channel. With Kerberos they
-    /// have the context of the control connection, which is here: two programs with copies of it
-    /// would give its sequence numbers twice, and the client would take that for a replay.
+    /// Whether a node can have the security of the data connections of a channel. With Kerberos
+    /// they have the context of the control connection, which is here: two programs with copies of
+    /// it would give its sequence numbers twice, and the client would take that for a replay.
     pub(crate) fn suits_node(&self, options: &ChannelOptions) -> Result<bool, Failure> {
         Ok(match self {
             Self::Clear | Self::Gssapi | Self::Gsi(_) | Self::Tls(_) => true,
