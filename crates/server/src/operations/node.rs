@@ -2,8 +2,8 @@
 //!
 //! Nodes are chosen if the server is a front end, a node can be had, and the node can have the
 //! security of the data connections: a delegated credential or one of DCSC goes to the node, and so
-//! do data keys and the secrets for TLS. Kerberos protects data connections of the front end itself,
-//! because they have the context of its control connection.
+//! do data keys and the secrets for TLS. Kerberos protects data connections of the front end
+//! itself, because they have the context of its control connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
