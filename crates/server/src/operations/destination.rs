@@ -69,14 +69,22 @@ impl InPlace {
 }
 
 impl Destination {
-    /// Opens a file that is written under its own name, and creates it if there is none.
+    /// Opens a file that is written under its own name, and creates it if there is none. `size` is
+    /// the announced size of a file whose old content is replaced (`truncate`): if there is no
+    /// space for it, the old content stays.
     pub(super) fn open_in_place(
         store: &Arc<dyn Store>,
         place: &VirtualPath,
         truncate: bool,
+        size: Option<u64>,
         files: &Files,
     ) -> Result<Self> {
-        let created = matches!(store.stat(place, true), Err(error) if error.is_not_found());
+        let found = store.stat(place, true);
+        let created = matches!(&found, Err(error) if error.is_not_found());
+        if let (true, Some(size), Ok(Kind::File)) = (truncate, size, found.map(|there| there.kind)) {
+            let look = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
+            store.open_write(place, look)?.admit(size)?;
+        }
         let options = WriteOptions { create: true, truncate, exclusive: false, mode: files.create_mode };
         let handle = store.open_write(place, options)?;
         let (store, place) = (store.clone(), place.clone());

@@ -252,12 +252,14 @@ impl Plan {
         };
         let mut version = None;
         let destination = match &self.way {
-            Way::InPlace { truncate } => Destination::open_in_place(store, place, *truncate, files),
+            Way::InPlace { truncate } => {
+                Destination::open_in_place(store, place, *truncate, transfer.allocated, files)
+            }
             Way::Part => match store.begin_upload(place, UploadSpec { key, options }) {
                 Ok(upload) => Ok(Destination::Upload(upload)),
                 // The directory takes no new files, but this one may be written.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied && self.mode.is_some() => {
-                    Destination::open_in_place(store, place, true, files)
+                    Destination::open_in_place(store, place, true, transfer.allocated, files)
                 }
                 Err(error) => Err(error),
             },

@@ -10,7 +10,12 @@ use crate::fixture::Fixture;
 
 /// Two quotas for `/data`, which have 100 and 60 bytes.
 fn with_quotas() -> Fixture {
+    with_quotas_and(|_| ())
+}
+
+fn with_quotas_and(change: fn(&mut Config)) -> Fixture {
     Fixture::with(|config, directory| {
+        change(config);
         let data = directory.join("root/data");
         std::fs::create_dir(&data).unwrap();
         let text = format!(
@@ -34,6 +39,22 @@ fn usage_is_that_of_tightest_quota() {
     assert_eq!(client.command("SITE USAGE TOKEN each /data", 250), "250 USAGE 0 FREE 60 TOTAL 60");
     client.command("SITE USAGE TOKEN other /data", 550);
     client.command("SITE USAGE /nowhere", 550);
+}
+
+#[test]
+fn refused_upload_in_place_leaves_the_old_content() {
+    let server = with_quotas_and(|config| config.files.part_files = false);
+    let mut client = server.login();
+    assert_eq!(client.put("STOR /data/f", &[b'a'; 50]).code, 226);
+    client.command("ALLO 61", 200);
+    client.command("PASV", 227);
+    client.command("STOR /data/f", 552);
+    assert_eq!(server.read("data/f"), [b'a'; 50]);
+    // The space of the old content is free for the new.
+    client.command("ALLO 60", 200);
+    assert_eq!(client.put("STOR /data/f", &[b'b'; 60]).code, 226);
+    assert_eq!(server.read("data/f"), [b'b'; 60]);
+    assert_eq!(client.command("SITE USAGE TOKEN each /data", 250), "250 USAGE 60 FREE 0 TOTAL 60");
 }
 
 /// The bytes that are used, free and there in all.
