@@ -181,7 +181,8 @@ fn servers_that_the_rules_do_not_permit_are_refused_with_the_reason() {
     // A server that is no relay has a directory of this name, or nothing.
     let mut control = Control::log_in(a.address()).unwrap();
     control.expect(format!("MLST /{}/", base(&b)), 550).unwrap();
-    cp(&["--via", &base(&a), &b.url("f"), &text(&scratch.join("f"))]).failed().unwrap();
+    let refused = cp(&["--via", &base(&a), &b.url("f"), &text(&scratch.join("f"))]).failed().unwrap();
+    assert!(refused.errors().contains("only a relay leads to the server"), "{}", refused.errors());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bstr::{BStr, BString, ByteSlice};
 use ropewalk_storage::Kind;
 
+use crate::behind_relays::next_server;
 use crate::context::local_store;
 use crate::model::glob::{Glob, is_glob};
 use crate::place::{Endpoint, base_name, local_path, remote_path};
@@ -170,7 +171,13 @@ pub fn matching(
 }
 
 pub(crate) fn missing(path: &BString) -> RemoteError {
-    RemoteError::Lost { kind: FailureKind::NotFound, reason: format!("{path}: no such file or directory") }
+    // A server that is no relay takes the URL in the path for the name of a directory.
+    let hint = match next_server(path) {
+        Some(_) => " (only a relay leads to the server that the path names)",
+        None => "",
+    };
+    let reason = format!("{path}: no such file or directory{hint}");
+    RemoteError::Lost { kind: FailureKind::NotFound, reason }
 }
 
 /// The content of a tree in numbers.
