@@ -142,12 +142,31 @@ const OPEN_FAILED: &str = "OpenFailed";
 /// Advice about an announced address that cannot be reached.
 fn announced(error: &ropewalk_engine::Error) -> &'static str {
     match error {
-        ropewalk_engine::Error::Connect { .. } => {
+        ropewalk_engine::Error::Connect { source, .. } if is_of_network(source.kind()) => {
             " (the server announced this address for data: it must be reachable from here, and no \
              firewall may block the port)"
         }
         _ => "",
     }
+}
+
+/// Whether the network or the peer is the reason why a connection could not be made, and not this
+/// host.
+fn is_of_network(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,
+        UnexpectedEof,
+    };
+    matches!(
+        kind,
+        ConnectionAborted
+            | ConnectionRefused
+            | ConnectionReset
+            | HostUnreachable
+            | NetworkUnreachable
+            | TimedOut
+            | UnexpectedEof
+    )
 }
 
 fn unlisted(reason: &str) -> &str {

@@ -2,6 +2,8 @@
 //!
 //! [`RemoteError::recovery`] is the one table. A change of a row needs a change of its test.
 
+use std::io;
+
 use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::ErrorKind;
 use ropewalk_transfer::Failure;
@@ -50,12 +52,18 @@ impl RemoteError {
     /// The recovery from this error.
     pub(crate) fn recovery(&self) -> Recovery {
         use SessionState::{Closed, Usable};
+        use io::ErrorKind::Unsupported;
+        use ropewalk_engine::Error::Connect;
         let row = |retry, session, data| Recovery { retry, session, data, blame: Blame::File };
         match self {
             Self::Cancelled => Recovery { blame: Blame::None, ..row(false, Closed, ArrivedData::Kept) },
             // Later sessions take nothing for granted.
             Self::Desynchronized | Self::OtherServer { .. } => {
                 Recovery { blame: Blame::None, ..row(true, Closed, ArrivedData::Kept) }
+            }
+            // This host cannot use the driver, for example because a library is missing.
+            Self::Data { source, .. } if matches!(&**source, Connect { source, .. } if source.kind() == Unsupported) => {
+                row(false, Closed, ArrivedData::Kept)
             }
             Self::Closed { .. }
             | Self::Control { .. }
@@ -189,7 +197,6 @@ fn is_of_the_name(reply: &Reply) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::time::Duration;
 
     use ropewalk_storage::checksum::Algorithm;
@@ -210,6 +217,11 @@ mod tests {
         let io = |kind: io::ErrorKind| io::Error::from(kind);
         let limit = Duration::from_secs(1);
         let (reason, ours) = (String::new, String::new);
+        let data = |kind| {
+            let address = std::net::SocketAddr::from(([127, 0, 0, 1], 2811)).into();
+            let source = Box::new(ropewalk_engine::Error::Connect { address, source: io(kind) });
+            E::Data { peer: peer(), path: path(), source }
+        };
         let connect =
             E::Connect { peer: peer(), source: io(io::ErrorKind::ConnectionRefused), hint: reason() };
         let mismatch =
@@ -223,6 +235,8 @@ mod tests {
                 ArrivedData::Kept,
             ),
             (E::Dismissed { peer: peer(), reply: reply(421, "") }, true, Closed, ArrivedData::Kept),
+            (data(io::ErrorKind::TimedOut), true, Closed, ArrivedData::Kept),
+            (data(io::ErrorKind::Unsupported), false, Closed, ArrivedData::Kept),
             (E::NoDataConnection { peer: peer(), limit }, true, Closed, ArrivedData::Kept),
             (E::Nonsense { peer: peer(), reason: reason() }, true, Closed, ArrivedData::Kept),
             (E::Silent { peer: peer(), command: reason(), limit }, true, Closed, ArrivedData::Kept),
