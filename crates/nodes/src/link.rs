@@ -13,6 +13,7 @@ use ropewalk_tls::{Handshake, HandshakeError, Records};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::token::JoinToken;
 
@@ -41,10 +42,10 @@ pub enum LinkError {
     False(String),
 }
 
-/// One unit of transfer on a link.
+/// One unit of transfer on a link. Messages may contain secrets of sessions, and are cleared.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
-    Message(Vec<u8>),
+    Message(Zeroizing<Vec<u8>>),
     Bytes(Vec<u8>),
 }
 
@@ -149,7 +150,7 @@ impl Link {
     /// The connection is broken, or the peer does not read.
     pub fn send(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
         let text = serde_json::to_vec(message).map_err(|error| LinkError::Message(error.to_string()))?;
-        self.write(b'M', &text)
+        self.write(b'M', &Zeroizing::new(text))
     }
 
     /// Sends a frame of bytes.
@@ -253,9 +254,12 @@ impl Link {
         }
         let Some(payload) = rest.get(..length) else { return Ok(None) };
         let payload = payload.to_vec();
+        if kind == b'M' {
+            self.plain[..HEAD + length].zeroize();
+        }
         self.plain.drain(..HEAD + length);
         match kind {
-            b'M' => Ok(Some(Frame::Message(payload))),
+            b'M' => Ok(Some(Frame::Message(payload.into()))),
             b'B' => Ok(Some(Frame::Bytes(payload))),
             kind => Err(LinkError::Message(format!("a frame of kind {kind}"))),
         }

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_limits::{Grant, Spent};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize as _;
 
 use crate::registry::{Announcement, JoinError};
 
@@ -176,6 +177,21 @@ pub enum TlsProof {
     /// This address.
     Address(IpAddr),
     Nothing,
+}
+
+impl Drop for GsiOrder {
+    fn drop(&mut self) {
+        self.credential.zeroize();
+    }
+}
+
+impl Drop for TlsOrder {
+    fn drop(&mut self) {
+        self.key.zeroize();
+        self.ticket_keys.zeroize();
+        self.binding.zeroize();
+        self.session.zeroize();
+    }
 }
 
 /// Omits the data key, which must not get into a log.
