@@ -349,14 +349,9 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
     /// Why a stream of this thread has failed: where another one has failed at our end, the
     /// receiver may have closed all.
     fn cause(&self, error: Error) -> Error {
-        if !error.is_network() {
-            return error;
-        }
-        let ours = |message| match message {
-            Message::Ended(done) => done.err().filter(|e| !e.is_network()),
-            Message::Connected(_) => None,
-        };
-        self.shared.take_messages().into_iter().find_map(ours).unwrap_or(error)
+        // The messages of streams that have ended well wait on: a receiver that has all bytes closes
+        // all connections, and then this stream may fail before they were heard.
+        if error.is_network() { self.shared.take_failure().unwrap_or(error) } else { error }
     }
 
     /// Closes connections that a receiver has made and that are of no use any more. Once it has

@@ -106,6 +106,12 @@ impl<'a> Shared<'a> {
         std::mem::take(&mut *self.messages.lock())
     }
 
+    /// Takes the first failure that a thread has reported, if it is not one of the network. All
+    /// other messages stay, because the coordinating thread counts its threads by them.
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        take_failure(&mut self.messages.lock())
+    }
+
     /// The stream `id` starts to send over `wire`.
     pub(crate) fn begin(&self, wire: &mut Wire, id: StreamId) {
         wire.restart_pace();
@@ -299,6 +305,15 @@ impl<'a> Shared<'a> {
     }
 }
 
+fn take_failure(messages: &mut Vec<Message>) -> Option<Error> {
+    let is_failure = |message: &Message| matches!(message, Message::Ended(Err(e)) if !e.is_network());
+    let at = messages.iter().position(is_failure)?;
+    match messages.remove(at) {
+        Message::Ended(Err(error)) => Some(error),
+        Message::Ended(Ok(_)) | Message::Connected(_) => None,
+    }
+}
+
 pub(crate) fn merged(a: Option<Pieces>, b: Option<Pieces>) -> Option<Pieces> {
     match (a, b) {
         (Some(mut a), Some(b)) => {
@@ -354,5 +369,24 @@ pub(crate) fn send_one(
         }
         None if length > 0 => reader.send_tail(wire, &end[..length], policy),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_that_is_taken_leaves_all_other_messages() {
+        let lost = || Error::PeerClosed { peer: ([127, 0, 0, 1], 1).into(), stream: 0, bytes: 0, left: 0 };
+        let mut messages = vec![Message::Connected(Ok(())), Message::Ended(Err(lost()))];
+        assert!(take_failure(&mut messages).is_none());
+        assert_eq!(messages.len(), 2);
+        messages.insert(1, Message::Ended(Err(Error::Aborted)));
+        assert!(matches!(take_failure(&mut messages), Some(Error::Aborted)));
+        assert!(matches!(
+            messages[..],
+            [Message::Connected(Ok(())), Message::Ended(Err(Error::PeerClosed { .. }))]
+        ));
     }
 }
