@@ -64,11 +64,11 @@ impl Backlogs {
         });
     }
 
-    /// Reports the backlogs of all streams to `sender`, if the last time was long enough ago.
+    /// Reports the backlogs of all streams to `sender`, if the last time was long enough ago. A
+    /// caller that meets another one waits for it, because it decides by what that one finds.
     pub(crate) fn observe(&self, sender: &Mutex<Sender>) {
-        if let Some(mut observed) = self.0.try_lock()
-            && observed.last.is_none_or(|last| last.elapsed() >= INTERVAL)
-        {
+        let mut observed = self.0.lock();
+        if observed.last.is_none_or(|last| last.elapsed() >= INTERVAL) {
             observed.observe(sender);
         }
     }

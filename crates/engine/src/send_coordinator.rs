@@ -299,7 +299,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
                     let mut end = None;
                     if self.is_assigned() && self.connecting == 0 {
                         self.end_idle()?;
-                        end = self.shared.sender().end_with_block(first.id);
+                        end = self.shared.end_with_block(first.id);
                     }
                     (Some(block), end, end.is_some())
                 }

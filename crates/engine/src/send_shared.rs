@@ -141,7 +141,27 @@ impl<'a> Shared<'a> {
             self.backlogs.report(id, &stats, &self.sender);
             sender = self.sender();
         }
+        if self.resend && sender.remaining() == 0 {
+            // Another stream has just taken the last block.
+            drop(sender);
+            self.backlogs.observe(&self.sender);
+            sender = self.sender();
+        }
         sender.next(id)
+    }
+
+    /// The end of the stream `id` that it sends with its last block. A stream ends only after the
+    /// others were observed when all blocks were assigned: if the rates that they had measured
+    /// before decided, no stream would be left to help one that has stalled since.
+    pub(crate) fn end_with_block(&self, id: StreamId) -> Option<Header> {
+        if self.resend {
+            // It never increases again.
+            if self.sender().remaining() > 0 {
+                return None;
+            }
+            self.backlogs.observe(&self.sender);
+        }
+        self.sender().end_with_block(id)
     }
 
     /// Takes the ranges that have become ready.
@@ -271,7 +291,7 @@ impl<'a> Shared<'a> {
             left = leaving.is_some();
             let (block, header, ends) = match leaving.map(Next::End).or_else(|| self.next(wire, id)) {
                 Some(Next::Block(block)) => {
-                    let end = self.sender().end_with_block(id);
+                    let end = self.end_with_block(id);
                     (Some(block), end, end.is_some())
                 }
                 Some(Next::Header(header)) => (None, Some(header), false),
