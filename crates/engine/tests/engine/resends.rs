@@ -1,6 +1,6 @@
 //! Senders that send the last blocks of a stalled stream again on others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -46,6 +46,8 @@ struct Slow {
     allowance: Allowance,
     /// The other connections of a file wait for these.
     stalled: Option<Stalls>,
+    /// The files of which the sender has closed a connection, before the receiver has let go of it.
+    parted: Arc<Mutex<HashSet<u64>>>,
 }
 
 impl Slow {
@@ -64,6 +66,8 @@ impl Slow {
             most: if stalls { STALLS_AFTER } else { u64::MAX },
             file: number / 4,
             stalled: self.stalled.clone(),
+            finished: false,
+            parted: Arc::clone(&self.parted),
             never: Signal::new()?,
             limit: None,
             nonblocking: true,
@@ -97,6 +101,10 @@ impl Driver for SlowDriver {
         wait: &mut dyn Wait,
     ) -> io::Result<Box<dyn Connection>> {
         let number = self.slow.number();
+        if let Some(before) = (number / 4).checked_sub(1) {
+            // Otherwise the sender may take the connection for one of the file before.
+            assert!(self.slow.parted.lock().contains(&before), "connection {number} is made too early");
+        }
         if number % 4 == 3 {
             let never = Signal::new()?;
             wait.wait(never.readiness().0, PollFlags::IN, Instant::now() + self.late)?;
@@ -149,6 +157,8 @@ struct SlowConnection {
     most: u64,
     file: u64,
     stalled: Option<Stalls>,
+    finished: bool,
+    parted: Arc<Mutex<HashSet<u64>>>,
     never: Signal,
     limit: Option<Duration>,
     nonblocking: bool,
@@ -245,6 +255,7 @@ impl Connection for SlowConnection {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        self.finished = true;
         self.inner.finish()
     }
 
@@ -273,6 +284,14 @@ impl Connection for SlowConnection {
 
     fn handle(&self) -> Arc<dyn ConnectionHandle> {
         self.inner.handle()
+    }
+}
+
+impl Drop for SlowConnection {
+    fn drop(&mut self) {
+        if self.finished && self.inner.peer_closed() {
+            self.parted.lock().insert(self.file);
+        }
     }
 }
 
@@ -306,7 +325,13 @@ fn channels_with(
     let listener = net.listen((Ipv4Addr::LOCALHOST, 0).into(), &settings.options).unwrap();
     let address = vec![listener.local_addr().unwrap()];
     let allowance = Arc::new(AtomicU64::new(most));
-    let slow = Slow { asked: AtomicU64::new(0), stalls, allowance: Arc::clone(&allowance), stalled };
+    let slow = Slow {
+        asked: AtomicU64::new(0),
+        stalls,
+        allowance: Arc::clone(&allowance),
+        stalled,
+        parted: Arc::default(),
+    };
     let (pool, budget) = (pool(), budget());
     let passive =
         |listener| DataChannel::passive(listener, settings.clone(), Arc::clone(&pool), Arc::clone(&budget));
