@@ -20,6 +20,8 @@ use crate::wire::Wire;
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 /// A connection that sends more than one packet in so many again is lossy.
 const LOSSY: u64 = 50;
+/// A connection that is slower than before by this factor may have stalled.
+const SLOWED: f64 = 2.0;
 
 /// See the module.
 #[derive(Default)]
@@ -39,7 +41,7 @@ struct Observable {
     before: u64,
     /// When the owner of the stream has measured last, and the bytes that were acknowledged.
     since: Option<(Instant, u64)>,
-    /// Its owner was blocked for long when it was observed first.
+    /// It had made too little progress when it was observed first.
     blocked: bool,
     /// Made at the first observation, from the rate that the stream had until then.
     pace: Option<Pace>,
@@ -62,11 +64,11 @@ impl Backlogs {
         });
     }
 
-    /// Reports the backlogs of all streams to `sender`, if the last time was long enough ago.
+    /// Reports the backlogs of all streams to `sender`, if the last time was long enough ago. A
+    /// caller that meets another one waits for it, because it decides by what that one finds.
     pub(crate) fn observe(&self, sender: &Mutex<Sender>) {
-        if let Some(mut observed) = self.0.try_lock()
-            && observed.last.is_none_or(|last| last.elapsed() >= INTERVAL)
-        {
+        let mut observed = self.0.lock();
+        if observed.last.is_none_or(|last| last.elapsed() >= INTERVAL) {
             observed.observe(sender);
         }
     }
@@ -95,8 +97,12 @@ impl Observed {
                 continue;
             };
             if connection.pace.is_none() {
-                let span = stats.rtt.unwrap_or_default().max(SPAN) * 2;
-                connection.blocked = connection.since.is_some_and(|(at, _)| at.elapsed() >= span);
+                let span = stats.rtt.unwrap_or_default().max(SPAN);
+                let rate = sender.lock().rate(connection.id);
+                connection.blocked = connection.since.is_some_and(|(at, before)| {
+                    let delivered = stats.delivered.map_or(0, |delivered| delivered.saturating_sub(before));
+                    is_blocked(at.elapsed(), span, delivered, rate)
+                });
             }
             let Some(backlog) = connection.backlog(moved, &stats) else { continue };
             let (id, since, blocked) = (connection.id, connection.since, connection.blocked);
@@ -117,6 +123,15 @@ impl Observed {
         }
         self.last = Some(Instant::now());
     }
+}
+
+/// Whether a stream makes too little progress for its rate to be believed. It has `delivered` so
+/// many bytes in the time `elapsed` since it was measured last, when it had this `rate`. A stream
+/// with a thread that still runs is measured once in a `span`; one that stalls may have been
+/// measured just before, so that its rate says that it will finish soon.
+fn is_blocked(elapsed: Duration, span: Duration, delivered: u64, rate: Rate) -> bool {
+    let slower = matches!(rate, Rate::Measured(rate) if delivered as f64 * SLOWED < rate as f64 * elapsed.as_secs_f64());
+    elapsed >= span * 2 || elapsed >= span && slower
 }
 
 impl Observable {
@@ -153,6 +168,20 @@ mod tests {
         }
 
         fn tune(&self, _: &Tuning) {}
+    }
+
+    #[test]
+    fn stream_is_blocked_once_it_is_seen_to_be_slower_than_its_rate() {
+        let (span, millis) = (Duration::from_millis(100), Duration::from_millis);
+        let rate = Rate::Measured(4_000_000);
+        // It has stalled after a tenth of a second, and would have been found after two.
+        assert!(is_blocked(millis(170), span, 100_000, rate));
+        assert!(is_blocked(millis(100), span, 0, rate));
+        // It may have been given nothing meanwhile.
+        assert!(!is_blocked(millis(99), span, 0, rate));
+        assert!(!is_blocked(millis(199), span, 400_000, rate));
+        assert!(!is_blocked(millis(199), span, 0, Rate::Pending));
+        assert!(is_blocked(millis(200), span, 800_000, rate));
     }
 
     #[test]

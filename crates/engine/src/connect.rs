@@ -57,8 +57,10 @@ pub(crate) struct Core {
     pub(crate) refused: OnceLock<Endpoint>,
     /// The system had nothing left for a connection that waits, and why; it is tried again then.
     pub(crate) rest: Mutex<Option<(Instant, Errno)>>,
-    /// Connections of the last transfer that sent bytes again. They stay open until the receiver
-    /// closes them, because it has to learn on other streams that it needs no more from them.
+    /// Connections of the last transfer, if it sent bytes again. Those of a sender stay open until
+    /// the receiver closes them, because it has to learn on other streams that it needs no more
+    /// from them. Those of a receiver that connects are closed in its direction, and stay until the
+    /// sender closes them.
     pub(crate) lingering: Mutex<Vec<Wire>>,
 }
 
@@ -82,21 +84,59 @@ impl Core {
         *self.lingering.lock() = wires;
     }
 
-    /// After a transfer that sent bytes again: waits until the receiver has ended it, and has so
-    /// closed its connections. A connection that is made before would belong to that transfer.
+    /// Ends the last connections of a transfer that brought bytes again, at its receiver. If this
+    /// end has made them, they stay open until the sender closes them, too.
+    pub(crate) fn part(&self, wires: impl Iterator<Item = Wire>) {
+        if self.listener().is_none() {
+            // It fails only if the sender is gone already, which shows.
+            self.linger(
+                wires.filter_map(|mut wire| wire.connection.finish().is_ok().then_some(wire)).collect(),
+            );
+        }
+    }
+
+    /// After a transfer that sent bytes again: waits until the peer has closed one of its
+    /// connections, and then closes them.
+    ///
+    /// No connection is taken for one of the wrong transfer, in whichever order the ends of
+    /// connections and new connections arrive. The receiver closes its connections when it has all
+    /// bytes, so a sender that connects makes none before that. A receiver that connects makes none
+    /// before the sender has closed those of the old transfer. So those that wait at the sender
+    /// until then, and are turned away here, belong to the old transfer.
     fn outlast(&self, watch: &mut Watch<'_>) -> Result<()> {
-        let lingering = std::mem::take(&mut *self.lingering.lock());
+        let mut lingering = std::mem::take(&mut *self.lingering.lock());
+        if lingering.is_empty() {
+            return Ok(());
+        }
         let limit = self.settings.stall_timeout.unwrap_or(self.settings.connect_timeout);
-        let deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + limit;
         let mut ready = Vec::new();
-        while !lingering.is_empty() && !lingering.iter().any(|wire| wire.connection.peer_closed()) {
+        while !lingering.iter().any(|wire| wire.connection.peer_closed()) {
+            if watch.is_excused() {
+                deadline = Instant::now() + limit;
+            }
             if Instant::now() >= deadline {
                 return Err(Error::Stalled { after: limit });
             }
             self.turn_away();
             let closing = lingering.iter().map(|wire| wire.readiness(Interest::Read));
             let interests: Vec<_> = closing.chain(self.newcomers()).collect();
-            watch.wait(&interests, Some(deadline), &mut ready)?;
+            let waited = watch.wait(&interests, Some(deadline), &mut ready);
+            drop(interests);
+            if let Err(error) = waited {
+                // Another transfer may follow the one that is broken off here.
+                self.linger(lingering);
+                return Err(error);
+            }
+        }
+        self.turn_away();
+        if self.listener().is_none() {
+            for wire in &mut lingering {
+                // A receiver that has not accepted a connection yet would take bytes that are still
+                // under way on it for those of the next transfer. It fails only if the connection
+                // is gone.
+                let _ = wire.connection.reset_on_drop();
+            }
         }
         Ok(())
     }

@@ -71,6 +71,14 @@ impl Control {
         self.wake.signal();
     }
 
+    /// Ends what the threads of the transfer under way wait for, and lets them end by themselves:
+    /// no connection is broken off, so the peer does not see it yet.
+    pub(crate) fn wind_up(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.stopped.signal();
+        self.wake.signal();
+    }
+
     /// A new transfer begins; no thread of the last one is left.
     pub(crate) fn begin(&self) {
         self.stop.store(false, Ordering::SeqCst);

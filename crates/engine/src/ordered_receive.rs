@@ -255,7 +255,7 @@ impl Order<'_, '_> {
         let mut ready = Vec::new();
         // Bytes may be here from the last transfer on.
         self.serve_all(self.streams.iter().map(|stream| stream.id).collect(), &mut shortage, watch)?;
-        while !self.transfer.is_complete() {
+        while !self.is_complete() {
             let alive = self.streams.len();
             if let Some((stored, total)) = self.transfer.shortfall().filter(|_| alive == 0) {
                 return Err(Error::Incomplete { stored, total });
@@ -298,9 +298,12 @@ impl Order<'_, '_> {
             }
         }
         if self.transfer.total().is_some() {
+            // Before the first is closed: from then on the sender makes connections for the next
+            // file.
+            self.core.turn_away();
             // The sender closes its connections, those of streams that it has replaced as well.
             self.streams.clear();
-            self.done.clear();
+            self.core.part(self.done.drain(..));
         }
         if let Some(stream) = self.streams.iter().find(|stream| !stream.state.has_no_header()) {
             return Err(Error::ExtraStream {
@@ -309,6 +312,13 @@ impl Order<'_, '_> {
             });
         }
         if self.held.blocks.is_empty() { Ok(()) } else { Err(self.out_of_order()) }
+    }
+
+    /// As for [`crate::receive_coordinator`]: an end that made the connections needs one that has
+    /// ended with EOD.
+    fn is_complete(&self) -> bool {
+        let witnessed = !self.done.is_empty() || self.streams.is_empty() || self.core.listener().is_some();
+        self.transfer.is_complete() && (witnessed || self.transfer.total().is_none())
     }
 
     /// Whether another stream than this has brought a header.

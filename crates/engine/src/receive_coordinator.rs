@@ -142,7 +142,7 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
                     }
                     watch.pulse()?;
                 }
-                if self.hot.is_none() || self.shared.transfer.lock().is_complete() {
+                if self.hot.is_none() || self.is_complete()? {
                     continue;
                 }
             }
@@ -458,12 +458,16 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
         Ok(())
     }
 
-    /// All has come, and all who brought it have said so.
+    /// All has come, and all who brought it have said so. If bytes were sent again, an end that
+    /// made the connections needs one that has ended with EOD: with it, it finds out when the
+    /// sender has closed those of this transfer. One stream at least does so, because the sender
+    /// does not abandon all.
     fn is_complete(&self) -> Result<bool> {
         let (complete, ended) = {
             let transfer = self.shared.transfer.lock();
             if transfer.total().is_some() {
-                return Ok(transfer.is_complete());
+                let witnessed = !self.kept.is_empty() || self.alive() == 0;
+                return Ok(transfer.is_complete() && (witnessed || self.shared.core.listener().is_some()));
             }
             (transfer.is_complete(), transfer.ended())
         };
@@ -482,23 +486,16 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
     /// that none of them has brought the first time, and closes all connections.
     fn close_replaced(&mut self, watch: &mut Watch<'_>) -> Result<()> {
         let Some(total) = self.shared.transfer.lock().total() else { return Ok(()) };
-        // Before the first is closed: from then on the sender makes connections for the next file.
+        // Before the first is closed: from then on the sender makes connections for the next file,
+        // or turns away those of this one that have come until then.
         self.shared.core.turn_away();
+        self.shared.core.control.wind_up();
+        while self.connecting > 0 {
+            self.end_threads(watch)?;
+        }
         self.shared.core.control.stop();
         while self.serving > 0 {
-            for message in self.shared.take_messages() {
-                match message {
-                    Message::Ended(reader, _) => {
-                        self.serving -= 1;
-                        self.take_over(*reader)?;
-                    }
-                    Message::Connected { .. } => self.connecting -= 1,
-                    Message::Panicked => self.hear(Message::Panicked)?,
-                }
-            }
-            if self.serving > 0 {
-                watch.wait(&[], None, &mut Vec::new())?;
-            }
+            self.end_threads(watch)?;
         }
         for reader in std::mem::take(&mut self.local) {
             self.take_over(reader)?;
@@ -517,6 +514,26 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
         self.shared.gather(&mut writer);
         let stored = present.len();
         if stored == total { Ok(()) } else { Err(Error::Incomplete { stored, total }) }
+    }
+
+    /// Takes the messages of threads that end, and waits for one if there is none. The connections
+    /// of streams stay open.
+    fn end_threads(&mut self, watch: &mut Watch<'_>) -> Result<()> {
+        let messages = self.shared.take_messages();
+        if messages.is_empty() {
+            return watch.wait(&[], None, &mut Vec::new());
+        }
+        for message in messages {
+            match message {
+                Message::Ended(reader, _) => {
+                    self.serving -= 1;
+                    self.local.push(*reader);
+                }
+                Message::Connected { .. } => self.connecting -= 1,
+                Message::Panicked => self.hear(Message::Panicked)?,
+            }
+        }
+        Ok(())
     }
 
     /// Fails if no stream is left that could bring missing bytes.
@@ -546,10 +563,10 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
     }
 
     pub(crate) fn finish(mut self, cache: &mut Vec<Wire>) -> Received {
-        // The sender has closed its connections.
         if self.shared.transfer.lock().total().is_some() {
-            self.kept.clear();
+            // No connection serves another transfer.
             self.local.clear();
+            self.shared.core.part(std::mem::take(&mut self.kept).into_iter().map(|(_, wire)| wire));
         }
         // Unused connections may be meant for the next transfer, unless this end made them and the
         // sender does not know of them.

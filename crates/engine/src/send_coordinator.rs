@@ -129,7 +129,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         self.serve(first)?;
         while !self.is_finished() {
             self.end_idle()?;
-            self.turn_away(None);
+            self.turn_away();
             if !self.is_finished() {
                 self.look(None, true)?;
             }
@@ -299,7 +299,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
                     let mut end = None;
                     if self.is_assigned() && self.connecting == 0 {
                         self.end_idle()?;
-                        end = self.shared.sender().end_with_block(first.id);
+                        end = self.shared.end_with_block(first.id);
                     }
                     (Some(block), end, end.is_some())
                 }
@@ -312,7 +312,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
                     if self.shared.is_released(&first.wire, first.id) {
                         break;
                     }
-                    self.turn_away(Some(&first.wire));
+                    self.turn_away();
                     self.look(None, false)?;
                     let began = Instant::now();
                     if self.shared.is_fed() {
@@ -349,21 +349,16 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
     /// Why a stream of this thread has failed: where another one has failed at our end, the
     /// receiver may have closed all.
     fn cause(&self, error: Error) -> Error {
-        if !error.is_network() {
-            return error;
-        }
-        let ours = |message| match message {
-            Message::Ended(done) => done.err().filter(|e| !e.is_network()),
-            Message::Connected(_) => None,
-        };
-        self.shared.take_messages().into_iter().find_map(ours).unwrap_or(error)
+        // The messages of streams that have ended well stay: a receiver that has all bytes closes
+        // all connections, and then this stream may fail before they were heard.
+        if error.is_network() { self.shared.take_failure().unwrap_or(error) } else { error }
     }
 
-    /// Closes connections that a receiver has made and that are of no use any more. Once it has
-    /// closed others, it has ended the transfer, and those that wait may be for the next one.
-    fn turn_away(&self, first: Option<&Wire>) {
-        let has_ended = first.into_iter().chain(&self.done).any(|wire| wire.connection.peer_closed());
-        if self.accepted >= self.promised && self.is_assigned() && !has_ended {
+    /// Closes connections that a receiver has made and that are of no use any more. After a
+    /// transfer that has sent bytes again, it makes none for the next one before this end has
+    /// closed those of this one. After another, it has those of this one, and does without.
+    fn turn_away(&self) {
+        if self.accepted >= self.promised && self.is_assigned() {
             self.shared.core.turn_away();
         }
     }
@@ -506,7 +501,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
             streams: self.shared.sender().streams() as u32,
             pieces: merged(reader.pieces.take(), self.pieces.take()),
         };
-        self.turn_away(None);
+        self.turn_away();
         if self.shared.sender().has_resent() {
             self.shared.core.linger(std::mem::take(&mut self.done));
         }

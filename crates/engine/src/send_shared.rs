@@ -106,6 +106,12 @@ impl<'a> Shared<'a> {
         std::mem::take(&mut *self.messages.lock())
     }
 
+    /// Takes the first failure that a thread has reported, if it is not one of the network. All
+    /// other messages stay, because the coordinating thread counts its threads by them.
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        take_failure(&mut self.messages.lock())
+    }
+
     /// The stream `id` starts to send over `wire`.
     pub(crate) fn begin(&self, wire: &mut Wire, id: StreamId) {
         wire.restart_pace();
@@ -135,7 +141,27 @@ impl<'a> Shared<'a> {
             self.backlogs.report(id, &stats, &self.sender);
             sender = self.sender();
         }
+        if self.resend && sender.remaining() == 0 {
+            // Another stream has just taken the last block.
+            drop(sender);
+            self.backlogs.observe(&self.sender);
+            sender = self.sender();
+        }
         sender.next(id)
+    }
+
+    /// The end of the stream `id` that it sends with its last block. A stream ends only after the
+    /// others were observed when all blocks were assigned: if the rates that they had measured
+    /// before decided, no stream would be left to help one that has stalled since.
+    pub(crate) fn end_with_block(&self, id: StreamId) -> Option<Header> {
+        if self.resend {
+            // It never increases again.
+            if self.sender().remaining() > 0 {
+                return None;
+            }
+            self.backlogs.observe(&self.sender);
+        }
+        self.sender().end_with_block(id)
     }
 
     /// Takes the ranges that have become ready.
@@ -265,7 +291,7 @@ impl<'a> Shared<'a> {
             left = leaving.is_some();
             let (block, header, ends) = match leaving.map(Next::End).or_else(|| self.next(wire, id)) {
                 Some(Next::Block(block)) => {
-                    let end = self.sender().end_with_block(id);
+                    let end = self.end_with_block(id);
                     (Some(block), end, end.is_some())
                 }
                 Some(Next::Header(header)) => (None, Some(header), false),
@@ -296,6 +322,15 @@ impl<'a> Shared<'a> {
             }
         }
         Ok(Sum { left, bytes: reader.bytes, pieces: reader.pieces.take() })
+    }
+}
+
+fn take_failure(messages: &mut Vec<Message>) -> Option<Error> {
+    let is_failure = |message: &Message| matches!(message, Message::Ended(Err(e)) if !e.is_network());
+    let at = messages.iter().position(is_failure)?;
+    match messages.remove(at) {
+        Message::Ended(Err(error)) => Some(error),
+        Message::Ended(Ok(_)) | Message::Connected(_) => None,
     }
 }
 
@@ -354,5 +389,24 @@ pub(crate) fn send_one(
         }
         None if length > 0 => reader.send_tail(wire, &end[..length], policy),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_that_is_taken_leaves_all_other_messages() {
+        let lost = || Error::PeerClosed { peer: ([127, 0, 0, 1], 1).into(), stream: 0, bytes: 0, left: 0 };
+        let mut messages = vec![Message::Connected(Ok(())), Message::Ended(Err(lost()))];
+        assert!(take_failure(&mut messages).is_none());
+        assert_eq!(messages.len(), 2);
+        messages.insert(1, Message::Ended(Err(Error::Aborted)));
+        assert!(matches!(take_failure(&mut messages), Some(Error::Aborted)));
+        assert!(matches!(
+            messages[..],
+            [Message::Connected(Ok(())), Message::Ended(Err(Error::PeerClosed { .. }))]
+        ));
     }
 }

@@ -76,6 +76,11 @@ impl<'a> Watch<'a> {
         self.attendant.receiver_ready()
     }
 
+    /// Whether the peer has said that it waits for something else than this end.
+    pub(crate) fn is_excused(&mut self) -> bool {
+        self.attendant.is_excused()
+    }
+
     /// Between two blocks: what is due by the clock, and from time to time the descriptors, without
     /// waiting for them. `ready` gets the indices of `interests` that can be served.
     pub(crate) fn check(&mut self, interests: &[Readiness<'_>], ready: &mut Vec<usize>) -> Result<()> {

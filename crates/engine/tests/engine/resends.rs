@@ -1,5 +1,6 @@
 //! Senders that send the last blocks of a stalled stream again on others.
 
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -26,9 +27,16 @@ const SIZE: usize = 16 << 20;
 const RATE: f64 = 8e6;
 /// A stalled connection lets through so many bytes.
 const STALLS_AFTER: u64 = 512 << 10;
+/// The others of its file let through so many until it has stalled for so long: a sender helps a
+/// stream only if it has seen that it is late.
+const HELD_AT: u64 = 1 << 20;
+const HELD: Duration = Duration::from_millis(500);
 
 /// The bytes that all connections may still let through.
 type Allowance = Arc<AtomicU64>;
+
+/// When a connection of each file has stalled. A file has four connections.
+type Stalls = Arc<Mutex<HashMap<u64, Instant>>>;
 
 /// Makes connections slow to read, and lets some of them stall.
 struct Slow {
@@ -36,6 +44,10 @@ struct Slow {
     /// Whether the connection with this number stalls.
     stalls: fn(u64) -> bool,
     allowance: Allowance,
+    /// The other connections of a file wait for these.
+    stalled: Option<Stalls>,
+    /// The files of which the sender has closed a connection, before the receiver has let go of it.
+    parted: Arc<Mutex<HashSet<u64>>>,
 }
 
 impl Slow {
@@ -52,6 +64,10 @@ impl Slow {
             began: Instant::now(),
             taken: 0,
             most: if stalls { STALLS_AFTER } else { u64::MAX },
+            file: number / 4,
+            stalled: self.stalled.clone(),
+            finished: false,
+            parted: Arc::clone(&self.parted),
             never: Signal::new()?,
             limit: None,
             nonblocking: true,
@@ -85,6 +101,10 @@ impl Driver for SlowDriver {
         wait: &mut dyn Wait,
     ) -> io::Result<Box<dyn Connection>> {
         let number = self.slow.number();
+        if let Some(before) = (number / 4).checked_sub(1) {
+            // Otherwise the sender may take the connection for one of the file before.
+            assert!(self.slow.parted.lock().contains(&before), "connection {number} is made too early");
+        }
         if number % 4 == 3 {
             let never = Signal::new()?;
             wait.wait(never.readiness().0, PollFlags::IN, Instant::now() + self.late)?;
@@ -106,6 +126,11 @@ impl Listener for SlowListener {
 
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {
         self.inner.accept(deadline)?.map(|inner| self.slow.wrap(self.slow.number(), inner)).transpose()
+    }
+
+    fn turn_away(&self) -> Vec<Box<dyn Connection>> {
+        // They take no part in a file, and are not counted.
+        self.inner.turn_away()
     }
 
     fn readiness(&self) -> Readiness<'_> {
@@ -130,6 +155,10 @@ struct SlowConnection {
     began: Instant,
     taken: u64,
     most: u64,
+    file: u64,
+    stalled: Option<Stalls>,
+    finished: bool,
+    parted: Arc<Mutex<HashSet<u64>>>,
     never: Signal,
     limit: Option<Duration>,
     nonblocking: bool,
@@ -137,10 +166,24 @@ struct SlowConnection {
 }
 
 impl SlowConnection {
+    /// How many bytes may be read until another connection has stalled.
+    fn most(&self) -> u64 {
+        let Some(stalled) = self.stalled.as_ref().filter(|_| self.most == u64::MAX) else { return self.most };
+        let since = stalled.lock().get(&self.file).copied();
+        if since.is_some_and(|since| since.elapsed() >= HELD) { self.most } else { HELD_AT }
+    }
+
     /// How many bytes may be read now.
     fn room(&self) -> usize {
         let earned = (self.began.elapsed().as_secs_f64() * RATE) as u64;
-        (earned.min(self.most) - self.taken) as usize
+        earned.min(self.most()).saturating_sub(self.taken) as usize
+    }
+
+    fn took(&mut self, n: usize) {
+        self.taken += n as u64;
+        if let Some(stalled) = self.stalled.as_ref().filter(|_| self.taken == self.most) {
+            stalled.lock().entry(self.file).or_insert_with(Instant::now);
+        }
     }
 }
 
@@ -162,7 +205,7 @@ impl Read for SlowConnection {
                 drop(broken);
                 let result = self.inner.read(&mut buffer[..room]);
                 let n = *result.as_ref().unwrap_or(&0);
-                self.taken += n as u64;
+                self.took(n);
                 self.allowance.fetch_add((room - n) as u64, Ordering::SeqCst);
                 return result;
             }
@@ -194,7 +237,7 @@ impl Write for SlowConnection {
 
 impl Connection for SlowConnection {
     fn readiness(&self, interest: Interest) -> Readiness<'_> {
-        if self.taken == self.most { self.never.readiness() } else { self.inner.readiness(interest) }
+        if self.taken >= self.most() { self.never.readiness() } else { self.inner.readiness(interest) }
     }
 
     fn peer_closed(&self) -> bool {
@@ -212,6 +255,7 @@ impl Connection for SlowConnection {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        self.finished = true;
         self.inner.finish()
     }
 
@@ -243,6 +287,14 @@ impl Connection for SlowConnection {
     }
 }
 
+impl Drop for SlowConnection {
+    fn drop(&mut self) {
+        if self.finished && self.inner.peer_closed() {
+            self.parted.lock().insert(self.file);
+        }
+    }
+}
+
 /// The end that makes the connections.
 #[derive(Clone, Copy)]
 enum Connects {
@@ -256,6 +308,15 @@ enum Connects {
 /// A sender and a receiver with four streams. Some of the connections stall, and together they let
 /// so many bytes through.
 fn channels(stalls: fn(u64) -> bool, most: u64, connects: Connects) -> (DataChannel, DataChannel, Allowance) {
+    channels_with(stalls, most, connects, None)
+}
+
+fn channels_with(
+    stalls: fn(u64) -> bool,
+    most: u64,
+    connects: Connects,
+    stalled: Option<Stalls>,
+) -> (DataChannel, DataChannel, Allowance) {
     let net: Net = Arc::new(Memory::default());
     let tuning = Tuning { send_buffer: Some(32_768), receive_buffer: Some(32_768), ..Tuning::default() };
     // Another address: connections within a host are not measured.
@@ -264,7 +325,13 @@ fn channels(stalls: fn(u64) -> bool, most: u64, connects: Connects) -> (DataChan
     let listener = net.listen((Ipv4Addr::LOCALHOST, 0).into(), &settings.options).unwrap();
     let address = vec![listener.local_addr().unwrap()];
     let allowance = Arc::new(AtomicU64::new(most));
-    let slow = Slow { asked: AtomicU64::new(0), stalls, allowance: Arc::clone(&allowance) };
+    let slow = Slow {
+        asked: AtomicU64::new(0),
+        stalls,
+        allowance: Arc::clone(&allowance),
+        stalled,
+        parted: Arc::default(),
+    };
     let (pool, budget) = (pool(), budget());
     let passive =
         |listener| DataChannel::passive(listener, settings.clone(), Arc::clone(&pool), Arc::clone(&budget));
@@ -283,7 +350,8 @@ fn channels(stalls: fn(u64) -> bool, most: u64, connects: Connects) -> (DataChan
 /// Sends files one after the other, as a client does that does not wait for the end of one before
 /// it asks for the next. One of the four connections of each file stalls.
 fn send_files_that_follow_one_another(connects: Connects) {
-    let (mut sender, mut receiver, _) = channels(|made| made % 4 == 1, u64::MAX, connects);
+    let (mut sender, mut receiver, _) =
+        channels_with(|made| made % 4 == 1, u64::MAX, connects, Some(Arc::default()));
     let files: Vec<Vec<u8>> =
         (0..4).map(|n| data(8 << 20).into_iter().map(|byte| byte ^ n).collect()).collect();
     let sources: Vec<_> = files.iter().map(|contents| TestFile::new(contents, true)).collect();
