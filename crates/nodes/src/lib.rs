@@ -18,6 +18,7 @@ mod membership;
 mod message;
 mod placement;
 mod registry;
+mod secret;
 mod token;
 mod wake;
 
@@ -28,8 +29,9 @@ pub use member::{JoinFailure, Member, Serve};
 pub use membership::{Joined, Registered, SessionLease, Spender};
 pub use message::{
     ChannelOrder, FileOrder, GsiOrder, MarkOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report,
-    SecurityOrder, SendOrder, Sum, TlsOrder, TlsProof, Transferred,
+    SecurityOrder, SendOrder, Sum, TlsIdentity, TlsOrder, TlsProof, Transferred,
 };
 pub use placement::{Placement, Suits};
 pub use registry::{Announcement, JoinError, LEASE, Membership, NodeId, Proposal, RENEWAL, Registry};
+pub use secret::Secret;
 pub use token::{JoinToken, TokenError};

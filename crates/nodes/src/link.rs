@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum length of a frame: some hundred thousand ranges.
 const LONGEST: usize = 32 << 20;
 const HEAD: usize = 5;
+/// No message with a secret is longer: a buffer of this size is not moved, and leaves no copy.
+const LONG: usize = 32 << 10;
 /// The longest description of a message that is not understood, in characters.
 const MOST_TEXT: usize = 200;
 
@@ -127,7 +129,8 @@ impl Link {
         if !established.resumed {
             return Err(LinkError::Token("it has not used the token".into()));
         }
-        let mut link = Self { stream, peer, records: established.records, plain: Vec::new() };
+        let plain = Vec::with_capacity(2 * LONG);
+        let mut link = Self { stream, peer, records: established.records, plain };
         link.feed(&[])?;
         Ok(link)
     }
@@ -149,8 +152,9 @@ impl Link {
     /// # Errors
     /// The connection is broken, or the peer does not read.
     pub fn send(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
-        let text = serde_json::to_vec(message).map_err(|error| LinkError::Message(error.to_string()))?;
-        self.write(b'M', &Zeroizing::new(text))
+        let mut text = Zeroizing::new(Vec::with_capacity(LONG));
+        serde_json::to_writer(&mut *text, message).map_err(|error| LinkError::Message(error.to_string()))?;
+        self.write(b'M', &text)
     }
 
     /// Sends a frame of bytes.

@@ -9,9 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_limits::{Grant, Spent};
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroize as _;
 
 use crate::registry::{Announcement, JoinError};
+use crate::secret::Secret;
 
 /// The version of these messages. Front end and nodes need the same one.
 pub(crate) const PROTOCOL: u32 = 5;
@@ -134,7 +134,7 @@ pub enum SecurityOrder {
 #[serde(deny_unknown_fields)]
 pub struct GsiOrder {
     /// The credential with its key, in the form of `DCSC P`.
-    pub credential: String,
+    pub credential: Secret,
     /// The subject that the peer must have.
     pub expected: String,
     /// The data is protected, not only the handshake.
@@ -148,25 +148,33 @@ pub struct GsiOrder {
 
 /// The secrets with which a node serves data connections with TLS (RFC 4217 section 7) like the
 /// front end.
-#[derive(Clone, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsOrder {
-    /// The certificate of the front end and its chain, in PEM.
-    pub certificates: String,
-    /// Its key, in PEM.
-    pub key: String,
+    /// `None`: clients are accepted only if they resume the session of the control connection.
+    pub identity: Option<TlsIdentity>,
     /// The keys with which the front end encrypts session tickets.
-    pub ticket_keys: Vec<u8>,
+    pub ticket_keys: Secret,
     /// TLS 1.2 is not accepted.
     pub only_tls13: bool,
-    /// Binds sessions to the control connection.
-    pub binding: [u8; 32],
+    /// Binds sessions to the control connection: 32 bytes.
+    pub binding: Secret,
     /// The session of the control connection in OpenSSL's encoding, if the front end remembers it:
     /// clients with TLS 1.2 may resume it without a ticket.
-    pub session: Option<Vec<u8>>,
+    pub session: Option<Secret>,
     pub proof: TlsProof,
     /// The certificate that the client has presented on the control connection, in PEM.
     pub client_certificate: Option<String>,
+}
+
+/// The certificate of the front end.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsIdentity {
+    /// The certificate and its chain, in PEM.
+    pub certificates: String,
+    /// The key, in PEM.
+    pub key: Secret,
 }
 
 /// The proof that a client needs on a data connection if it does not resume the session of the
@@ -179,21 +187,6 @@ pub enum TlsProof {
     Nothing,
 }
 
-impl Drop for GsiOrder {
-    fn drop(&mut self) {
-        self.credential.zeroize();
-    }
-}
-
-impl Drop for TlsOrder {
-    fn drop(&mut self) {
-        self.key.zeroize();
-        self.ticket_keys.zeroize();
-        self.binding.zeroize();
-        self.session.zeroize();
-    }
-}
-
 /// Omits the data key, which must not get into a log.
 impl std::fmt::Debug for ChannelOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -204,12 +197,6 @@ impl std::fmt::Debug for ChannelOrder {
 impl std::fmt::Debug for GsiOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GsiOrder").field("expected", &self.expected).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for TlsOrder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsOrder").field("proof", &self.proof).finish_non_exhaustive()
     }
 }
 

@@ -79,11 +79,10 @@ impl Pair {
     ///
     /// # Errors
     /// A text holds no certificate or no key, or the key belongs to another certificate.
-    pub(crate) fn from_pem(certificates: &str, key: &str) -> Result<Self, CertificateError> {
+    pub(crate) fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
         let failed = |what: &str, source| CertificateError::OpenSsl { what: what.to_owned(), source };
-        let found = X509::stack_from_pem(certificates.as_bytes()).map_err(|e| failed("a certificate", e))?;
-        let key =
-            PKey::private_key_from_pem_callback(key.as_bytes(), |_| Ok(0)).map_err(|e| failed("a key", e))?;
+        let found = X509::stack_from_pem(certificates).map_err(|e| failed("a certificate", e))?;
+        let key = PKey::private_key_from_pem_callback(key, |_| Ok(0)).map_err(|e| failed("a key", e))?;
         let mut found = found.into_iter();
         let certificate = found.next().ok_or_else(|| failed("no certificate", ErrorStack::get()))?;
         if !certificate.public_key().is_ok_and(|public| public.public_eq(&key)) {
@@ -96,13 +95,12 @@ impl Pair {
     ///
     /// # Errors
     /// OpenSSL cannot encode them.
-    pub(crate) fn to_pem(&self) -> Result<(String, Zeroizing<String>), ErrorStack> {
+    pub(crate) fn to_pem(&self) -> Result<(String, Zeroizing<Vec<u8>>), ErrorStack> {
         let mut certificates = Vec::new();
         for certificate in std::iter::once(&self.certificate).chain(&self.chain) {
             certificates.extend(certificate.to_pem()?);
         }
         let key = Zeroizing::new(self.key.private_key_to_pem_pkcs8()?);
-        let key = Zeroizing::new(String::from_utf8_lossy(&key).into_owned());
         Ok((String::from_utf8_lossy(&certificates).into_owned(), key))
     }
 

@@ -35,7 +35,7 @@ pub use openssl::x509::X509;
 pub use records::{Opened, RECORD, RecordError, Records, Ticket, forget_errors};
 pub use revocation::{RevocationError, Revocations, is_signed_by, revocation_lists};
 pub use self_signed::{SelfSigned, load_or_make, make};
-pub use server::{Binding, Server, ServerSecrets, ServerSettings};
+pub use server::{Binding, Server, ServerIdentity, ServerSecrets, ServerSettings};
 pub use shared_key::SharedKey;
 
 /// The maximum number of certificates between a peer's own and that of the authority.

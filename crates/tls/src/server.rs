@@ -21,13 +21,15 @@ use crate::fingerprint::Fingerprint;
 use crate::handshake::Handshake;
 use crate::keylog;
 use crate::revocation::{self, Revocations};
-use crate::sys;
+use crate::{self_signed, sys};
 
 /// How long a session can be resumed: as long as TLS 1.3 allows, because control connections may
 /// stay open for days.
 const SESSION_LIFE: u32 = 7 * 24 * 3600;
 /// The source of a certificate that is in no file, for texts.
 const GIVEN: &str = "the certificate of the other program";
+/// The name in certificates for clients that are refused. Some programs show it.
+const NOBODY: &str = "resume-the-TLS-session-of-the-control-connection";
 
 /// The certificate of a server, and the certificates that it requests from clients.
 #[derive(Clone, Debug)]
@@ -81,18 +83,31 @@ impl Binding {
 /// ([`Server::on_behalf`]).
 #[derive(Clone)]
 pub struct ServerSecrets {
-    /// The certificate and its chain, in PEM.
-    pub certificates: String,
-    /// The key, in PEM.
-    pub key: Zeroizing<String>,
+    /// `None`: clients have to resume a session, and no certificate is shown to them then.
+    pub identity: Option<ServerIdentity>,
     /// The keys with which the server encrypts session tickets.
     pub ticket_keys: Zeroizing<Vec<u8>>,
     pub min_version: SslVersion,
 }
 
+/// A certificate with its key.
+#[derive(Clone)]
+pub struct ServerIdentity {
+    /// The certificate and its chain, in PEM.
+    pub certificates: String,
+    /// The key, in PEM.
+    pub key: Zeroizing<Vec<u8>>,
+}
+
 impl std::fmt::Debug for ServerSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ServerSecrets")
+    }
+}
+
+impl std::fmt::Debug for ServerIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerIdentity")
     }
 }
 
@@ -144,14 +159,20 @@ impl Server {
     }
 
     /// The secrets with which another program can serve data connections of this server's control
-    /// connections.
+    /// connections, with the certificate and its key if clients may do without resumption.
     ///
     /// # Errors
     /// OpenSSL cannot encode them.
-    pub fn secrets(&self) -> Result<ServerSecrets, ErrorStack> {
-        let (certificates, key) = self.pair.to_pem()?;
+    pub fn secrets(&self, with_identity: bool) -> Result<ServerSecrets, ErrorStack> {
+        let identity = match with_identity {
+            true => {
+                let (certificates, key) = self.pair.to_pem()?;
+                Some(ServerIdentity { certificates, key })
+            }
+            false => None,
+        };
         let ticket_keys = Zeroizing::new(sys::ticket_keys(&self.context)?);
-        Ok(ServerSecrets { certificates, key, ticket_keys, min_version: self.min_version })
+        Ok(ServerSecrets { identity, ticket_keys, min_version: self.min_version })
     }
 
     /// Makes a server for data connections of one control connection of another program, which has
@@ -159,6 +180,9 @@ impl Server {
     /// ([`Established::remembered_session`](crate::Established::remembered_session)), and the
     /// certificate that the client has presented there. The client is asked for the same
     /// certificate. Any other is accepted, too, so the caller must compare it.
+    ///
+    /// Without an identity, a client that does not resume a session gets a certificate that is made
+    /// here, for no host, so that the handshake ends and the caller can say why it refuses.
     ///
     /// # Errors
     /// The certificate, the key or the session cannot be read, the key belongs to another
@@ -168,8 +192,14 @@ impl Server {
         session: Option<&[u8]>,
         client_certificate: Option<&X509>,
     ) -> Result<Self, CertificateError> {
-        let pair = Pair::from_pem(&secrets.certificates, &secrets.key)?;
         let failed = |source| CertificateError::OpenSsl { what: GIVEN.into(), source };
+        let pair = match &secrets.identity {
+            Some(identity) => Pair::from_pem(identity.certificates.as_bytes(), &identity.key)?,
+            None => {
+                let made = self_signed::make(&[NOBODY.to_owned()]).map_err(failed)?;
+                Pair::from_pem(&made, &made)?
+            }
+        };
         let requested = client_certificate.map_or(Requested::Nothing, Requested::Same);
         let server = build(pair, requested, secrets.min_version).map_err(failed)?;
         sys::set_ticket_keys(&server.context, &secrets.ticket_keys).map_err(failed)?;

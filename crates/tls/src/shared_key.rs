@@ -5,11 +5,15 @@
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{
-    Ssl, SslContext, SslContextBuilder, SslMethod, SslSessionCacheMode, SslVerifyMode, SslVersion,
+    Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode, SslVerifyMode, SslVersion,
 };
 use ring::hmac;
 
 use crate::handshake::Handshake;
+
+/// SSL_OP_CLEANSE_PLAINTEXT (ssl.h): OpenSSL clears its copy of received data when it has handed it
+/// over.
+const CLEANSE_PLAINTEXT: u64 = 1 << 1;
 
 /// The name of the key in the handshake. It is public.
 const IDENTITY: &[u8] = b"ropewalk";
@@ -82,6 +86,8 @@ fn builder() -> Result<SslContextBuilder, ErrorStack> {
     builder.set_ciphersuites("TLS_AES_128_GCM_SHA256")?;
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_num_tickets(0)?;
+    // The messages may have secrets of others.
+    builder.set_options(SslOptions::from_bits_retain(CLEANSE_PLAINTEXT));
     // A peer that offers a certificate in place of the secret is refused: none is trusted.
     builder.set_verify(SslVerifyMode::PEER);
     Ok(builder)

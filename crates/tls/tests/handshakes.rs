@@ -151,8 +151,8 @@ fn sessions_resume_within_their_binding_only() {
 #[test]
 fn server_on_behalf_resumes_sessions_of_the_other() {
     let site = Site::new(SslVersion::TLS1_2);
-    let secrets = site.server.secrets().unwrap();
-    assert!(!format!("{secrets:?}").contains("PRIVATE"));
+    let (secrets, without) = (site.server.secrets(true).unwrap(), site.server.secrets(false).unwrap());
+    assert!(!format!("{secrets:?}").contains("PRIVATE") && without.identity.is_none());
     for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
         let settings = ClientSettings { max_version: Some(version), ..ClientSettings::default() };
         let client = Client::new(&settings).unwrap();
@@ -161,14 +161,18 @@ fn server_on_behalf_resumes_sessions_of_the_other() {
         let (one, control) = shake(client.connect("localhost").unwrap(), control).unwrap();
         let session = control.remembered_session();
         assert_eq!(session.is_some(), version == SslVersion::TLS1_2);
-        let away = Server::on_behalf(&secrets, session.as_deref().map(Vec::as_slice), None).unwrap();
-        assert_eq!(away.fingerprint(), site.server.fingerprint());
         let ticket = one.ticket().unwrap();
-        for (binding, resumes) in [(&Binding::of(*binding.bytes()), true), (&other, false)] {
-            let data = away.accept_data(binding).unwrap();
-            let (near, far) = shake(Client::resume(&ticket).unwrap(), data).unwrap();
-            assert_eq!((near.resumed, far.resumed), (resumes, resumes), "{version:?}");
-            assert_eq!(near.certificate(), Some(site.server.certificate().clone()));
+        for secrets in [&secrets, &without] {
+            let away = Server::on_behalf(secrets, session.as_deref().map(Vec::as_slice), None).unwrap();
+            let same = secrets.identity.is_some();
+            assert_eq!(away.fingerprint() == site.server.fingerprint(), same);
+            for (binding, resumes) in [(&Binding::of(*binding.bytes()), true), (&other, false)] {
+                let data = away.accept_data(binding).unwrap();
+                let (near, far) = shake(Client::resume(&ticket).unwrap(), data).unwrap();
+                assert_eq!((near.resumed, far.resumed), (resumes, resumes), "{version:?}");
+                let known = near.certificate() == Some(site.server.certificate().clone());
+                assert_eq!(known, same || resumes);
+            }
         }
     }
 }
@@ -176,12 +180,12 @@ fn server_on_behalf_resumes_sessions_of_the_other() {
 #[test]
 fn server_on_behalf_refuses_secrets_that_are_wrong() {
     let (site, other) = (Site::new(SslVersion::TLS1_2), Site::new(SslVersion::TLS1_2));
-    let secrets = site.server.secrets().unwrap();
+    let secrets = site.server.secrets(true).unwrap();
     Server::on_behalf(&secrets, None, None).unwrap();
     let mut wrong = [secrets.clone(), secrets.clone(), secrets.clone(), secrets.clone()];
-    wrong[0].key = other.server.secrets().unwrap().key;
-    wrong[1].certificates.clear();
-    wrong[2].key.clear();
+    wrong[0].identity.as_mut().unwrap().key = other.server.secrets(true).unwrap().identity.unwrap().key;
+    wrong[1].identity.as_mut().unwrap().certificates.clear();
+    wrong[2].identity.as_mut().unwrap().key.clear();
     wrong[3].ticket_keys.pop();
     for secrets in wrong {
         Server::on_behalf(&secrets, None, None).unwrap_err();

@@ -1,6 +1,9 @@
 //! Data connections with TLS that are on data nodes.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ropewalk_tests::certificates::{Authority, Made};
 use ropewalk_tests::process::{Outcome, command, run};
@@ -93,6 +96,43 @@ fn curl_and_lftp_use_nodes_in_both_versions() {
     site.ensure_same("tree", "back");
     on_nodes("mirror");
     assert!(!site.logs().contains("not that of the control connection"), "{}", site.logs());
+}
+
+/// How often the memory of a process that can be written has `wanted`.
+fn in_memory(process: u32, wanted: &[u8]) -> usize {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    let memory = fs::File::open(format!("/proc/{process}/mem")).unwrap();
+    let mut count = 0;
+    for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).unwrap());
+        let mut bytes = vec![0; (end - start) as usize];
+        // A part may be unmapped by now.
+        if memory.read_exact_at(&mut bytes, start).is_ok() {
+            count += bytes.windows(wanted.len()).filter(|found| *found == wanted).count();
+        }
+    }
+    count
+}
+
+#[test]
+fn node_forgets_the_key_of_the_front_end_with_the_channel() {
+    let site = Site::with_nodes("session_reuse = 'prefer'", 1);
+    for options in [&["-p", "2"][..], &["--mode", "stream"]] {
+        site.round(&site.explicit_url(), &site.path("root"), &[&["--accept-new"], options].concat());
+    }
+    assert!(site.channels_on_nodes() >= 4, "{}", site.log());
+    site.wait_for_log("closed", 4);
+    let key = fs::read_to_string(site.certificate()).unwrap();
+    let (_, key) = key.split_once("BEGIN PRIVATE KEY").unwrap();
+    let line = key.lines().nth(1).unwrap().as_bytes();
+    assert_eq!(line.len(), 64, "a whole line of Base64");
+    // The node closes its end of a channel when it has read of it.
+    let end = Instant::now() + LIMIT;
+    while in_memory(site.node(), line) > 0 {
+        assert!(Instant::now() < end, "the node remembers the key");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Python's ftplib resumes no session: each data connection has a handshake of its own.

@@ -86,6 +86,16 @@ impl Site {
         Self { directory, program, address: explicit, implicit, fingerprint, join, nodes: Vec::new() }
     }
 
+    /// The process of the first node.
+    pub(crate) fn node(&self) -> u32 {
+        self.nodes[0].pid()
+    }
+
+    /// Waits until the log has `words` this many times.
+    pub(crate) fn wait_for_log(&self, words: &str, times: usize) {
+        self.program.wait_for_log(LIMIT, |log| log.matches(words).count() >= times).unwrap();
+    }
+
     /// The number of data channels that nodes have got.
     pub(crate) fn channels_on_nodes(&self) -> usize {
         self.log().matches("data channel on a node").count()

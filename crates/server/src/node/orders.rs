@@ -17,7 +17,7 @@ use ropewalk_nodes::{
 };
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::stack::StackSpec;
-use ropewalk_tls::{Binding, Server, ServerSecrets, SslVersion, X509};
+use ropewalk_tls::{Binding, Server, ServerIdentity, ServerSecrets, SslVersion, X509};
 use ropewalk_transport::{Listener, Options, Tuning};
 
 use super::Shared;
@@ -187,7 +187,8 @@ impl Session<'_> {
             ));
         }
         let settings = &self.shared.gsi;
-        let credential = dcsc::parse(&order.credential).map_err(|error| error.to_string())?;
+        let credential = std::str::from_utf8(order.credential.bytes()).map_err(|error| error.to_string())?;
+        let credential = dcsc::parse(credential).map_err(|error| error.to_string())?;
         let trust = Trust::directory(authorities)
             .with_pem_anchors(further.as_bytes())
             .map_err(|error| format!("the further authorities of the front end: {error}"))?;
@@ -227,20 +228,26 @@ fn tls(order: &TlsOrder) -> Result<TlsLayer, String> {
     let certificate = order.client_certificate.as_ref().map(|pem| X509::from_pem(pem.as_bytes()));
     let certificate =
         certificate.transpose().map_err(|error| format!("the certificate of the client: {error}"))?;
+    let identity = order.identity.as_ref().map(|identity| ServerIdentity {
+        certificates: identity.certificates.clone(),
+        key: identity.key.bytes().clone(),
+    });
     let secrets = ServerSecrets {
-        certificates: order.certificates.clone(),
-        key: order.key.clone().into(),
-        ticket_keys: order.ticket_keys.clone().into(),
+        identity,
+        ticket_keys: order.ticket_keys.bytes().clone(),
         min_version: if order.only_tls13 { SslVersion::TLS1_3 } else { SslVersion::TLS1_2 },
     };
-    let server = Server::on_behalf(&secrets, order.session.as_deref(), certificate.as_ref())
-        .map_err(|error| error.to_string())?;
+    let session = order.session.as_ref().map(|session| session.bytes().as_slice());
+    let server =
+        Server::on_behalf(&secrets, session, certificate.as_ref()).map_err(|error| error.to_string())?;
     let client = match order.proof {
         TlsProof::Certificate => Peer::Same { certificate },
         TlsProof::Address(address) => Peer::From { certificate, address },
         TlsProof::Nothing => Peer::Anybody,
     };
-    Ok(TlsLayer::Server { server, binding: Binding::of(order.binding), client })
+    let binding = order.binding.bytes().as_slice().try_into();
+    let binding = Binding::of(binding.map_err(|_| "the binding has another length than 32 bytes")?);
+    Ok(TlsLayer::Server { server, binding, client })
 }
 
 fn unspecified(address: IpAddr) -> IpAddr {

@@ -12,7 +12,7 @@ use ropewalk_gsi::{
     decode_token, encode_token, lease, validity, virtual_hosts, voms_claims,
 };
 use ropewalk_layers::{GsiLayer, Layer, Level};
-use ropewalk_nodes::GsiOrder;
+use ropewalk_nodes::{GsiOrder, Secret};
 use ropewalk_protocol::command::{DataAuthentication, Protection};
 use ropewalk_protocol::server::{ChannelOptions, Failure, Outcome};
 use ropewalk_remote_store::Delegated;
@@ -230,7 +230,8 @@ impl Client {
         };
         let Expected::Subject(expected) = expected else { return Ok(None) };
         let credential = dcsc::encode(identity.credential());
-        let credential = credential.map_err(|error| refused(500, error.to_string()))?.to_string();
+        let credential = credential.map_err(|error| refused(500, error.to_string()))?;
+        let credential = Secret::new(credential.as_bytes().to_vec());
         let protected = level == Level::Protected;
         let further = authority.map(|authority| authority.trust.anchors_pem()).transpose();
         let further = further.map_err(|error| refused(500, error.to_string()))?.unwrap_or_default();

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use ropewalk_gsi::{Timestamp, validity};
 use ropewalk_layers::{Layer, Peer, TlsLayer};
-use ropewalk_nodes::{TlsOrder, TlsProof};
+use ropewalk_nodes::{Secret, TlsIdentity, TlsOrder, TlsProof};
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Failure};
 use ropewalk_tls::{
-    Binding, Fingerprint, Handshake, Revocations, Server, ServerSecrets, ServerSettings, SslVersion, X509,
+    Binding, Fingerprint, Handshake, Revocations, Server, ServerIdentity, ServerSecrets, ServerSettings,
+    SslVersion, X509,
 };
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
@@ -250,17 +251,20 @@ impl Client {
         }
         let failed =
             |error| Failure::Refused { code: 431, text: format!("TLS cannot go to a node: {error}") };
-        let ServerSecrets { certificates, key, ticket_keys, min_version } =
-            self.authority.server.secrets().map_err(failed)?;
+        // A client that presents a certificate again need not resume.
+        let with_identity = self.authority.reuse != SessionReuse::Require || self.certificate.is_some();
+        let ServerSecrets { identity, ticket_keys, min_version } =
+            self.authority.server.secrets(with_identity).map_err(failed)?;
+        let identity = identity
+            .map(|ServerIdentity { certificates, key }| TlsIdentity { certificates, key: Secret::new(key) });
         let certificate = self.certificate.as_ref().map(|certificate| certificate.to_pem()).transpose();
         let certificate = certificate.map_err(failed)?;
         Ok(Some(TlsOrder {
-            certificates,
-            key: key.to_string(),
-            ticket_keys: ticket_keys.to_vec(),
+            identity,
+            ticket_keys: Secret::new(ticket_keys),
             only_tls13: min_version == SslVersion::TLS1_3,
-            binding: *self.binding.bytes(),
-            session: self.session.as_ref().map(|session| session.to_vec()),
+            binding: Secret::new(self.binding.bytes().to_vec()),
+            session: self.session.clone().map(Secret::new),
             proof: match self.authority.reuse {
                 SessionReuse::Require => TlsProof::Certificate,
                 SessionReuse::Prefer => TlsProof::Address(self.address),
