@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_protocol::client::{Event, Limits, Session, SessionError, SubmitError};
+use ropewalk_protocol::client::{Event, Limits, Session, SubmitError};
 use ropewalk_protocol::command::{Command, UnprintableCommand};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::reply::Reply;
@@ -39,7 +39,7 @@ use crate::dial::{Choice, dial};
 use crate::link::Link;
 use crate::model::error::RemoteError;
 use crate::model::features_reply::FeaturesReply;
-use crate::sealing::Security;
+use crate::sealing::{Security, Unopened};
 use crate::{Cancel, EventSink, Options};
 
 /// Number of round trips in the estimate.
@@ -379,10 +379,10 @@ impl Control {
                             self.out.extend(answers);
                             opened
                         }
-                        None => self.machine.input(&buffer[..n]).map_err(|e: SessionError| e.to_string()),
+                        None => self.machine.input(&buffer[..n]).map_err(Unopened::nonsense),
                     };
                     self.tell();
-                    taken.map_err(|reason| RemoteError::Nonsense { peer: self.peer.clone(), reason })?;
+                    taken.map_err(|unopened| unopened.of(&self.peer))?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -2,16 +2,45 @@
 
 use ropewalk_protocol::client;
 use ropewalk_protocol::line::{Ending, LineDecoder};
-use ropewalk_tls::{Established, Ticket};
+use ropewalk_tls::{Established, RecordError, Ticket};
+
+use crate::RemoteError;
 
 /// The maximum length of a protected reply line.
 const LONGEST: usize = 2 << 20;
+
+/// Why received bytes cannot be used.
+#[derive(Debug)]
+pub(crate) enum Unopened {
+    Nonsense(String),
+    /// The server does not accept how this end has proved who it is.
+    Refused(String),
+}
+
+impl Unopened {
+    pub(crate) fn nonsense(error: impl std::fmt::Display) -> Self {
+        Self::Nonsense(error.to_string())
+    }
+
+    pub(crate) fn of(self, peer: &str) -> RemoteError {
+        let peer = peer.to_owned();
+        match self {
+            Self::Nonsense(reason) => RemoteError::Nonsense { peer, reason },
+            Self::Refused(reason) => RemoteError::Security { peer, reason },
+        }
+    }
+}
 
 /// The protection between a session and its control connection.
 pub(crate) trait Security: Send {
     /// Passes the received replies to `machine`. Output of the protection itself is appended to
     /// `out`.
-    fn open(&mut self, bytes: &[u8], machine: &mut client::Session, out: &mut Vec<u8>) -> Result<(), String>;
+    fn open(
+        &mut self,
+        bytes: &[u8],
+        machine: &mut client::Session,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unopened>;
     /// Protects command lines.
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), String>;
     /// The ticket with which data connections resume the TLS session.
@@ -58,13 +87,13 @@ impl Sealing {
 }
 
 impl Security for Sealing {
-    fn open(&mut self, bytes: &[u8], machine: &mut client::Session, _: &mut Vec<u8>) -> Result<(), String> {
+    fn open(&mut self, bytes: &[u8], machine: &mut client::Session, _: &mut Vec<u8>) -> Result<(), Unopened> {
         self.lines.push(bytes);
-        while let Some(line) = self.lines.next_line().map_err(|e| e.to_string())? {
-            let plain = self.session.open_reply(line)?;
+        while let Some(line) = self.lines.next_line().map_err(Unopened::nonsense)? {
+            let plain = self.session.open_reply(line).map_err(Unopened::Nonsense)?;
             let line = plain.strip_suffix(b"\n").unwrap_or(&plain);
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            machine.line(line).map_err(|e| e.to_string())?;
+            machine.line(line).map_err(Unopened::nonsense)?;
         }
         Ok(())
     }
@@ -92,7 +121,12 @@ impl OverTls {
 }
 
 impl Security for OverTls {
-    fn open(&mut self, bytes: &[u8], machine: &mut client::Session, out: &mut Vec<u8>) -> Result<(), String> {
+    fn open(
+        &mut self,
+        bytes: &[u8],
+        machine: &mut client::Session,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unopened> {
         let records = &mut self.0.records;
         let mut plain = Vec::new();
         // The end of TLS is followed by the end of the connection.
@@ -100,8 +134,11 @@ impl Security for OverTls {
         out.append(&mut records.take_output());
         records.shrink();
         // Plain text that precedes an invalid record is valid.
-        machine.input(&plain).map_err(|e| e.to_string())?;
-        opened.map(drop).map_err(|e| e.to_string())
+        machine.input(&plain).map_err(Unopened::nonsense)?;
+        opened.map(drop).map_err(|error| match error {
+            RecordError::CertificateRefused(_) => Unopened::Refused(error.to_string()),
+            RecordError::Wrong(_) | RecordError::Alert(_) => Unopened::nonsense(error),
+        })
     }
 
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), String> {

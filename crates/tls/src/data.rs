@@ -47,7 +47,7 @@ impl std::fmt::Debug for DataRecords {
 
 impl From<Violation> for RecordError {
     fn from(violation: Violation) -> Self {
-        Self(violation.to_string())
+        Self::Wrong(violation.to_string())
     }
 }
 

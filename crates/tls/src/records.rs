@@ -12,10 +12,35 @@ use crate::memory::Memory;
 /// The maximum number of plain bytes in one record.
 pub const RECORD: usize = 16 << 10;
 
-/// A record that is not authentic, too long or out of order.
+/// Why nothing more can be read or protected.
 #[derive(Debug, thiserror::Error)]
-#[error("a record of the peer is not genuine or out of order: {0}")]
-pub struct RecordError(pub String);
+pub enum RecordError {
+    /// A record that is not authentic, too long or out of order.
+    #[error("a record of the peer is not genuine or out of order: {0}")]
+    Wrong(String),
+    /// The peer has refused the certificate of this end. With TLS 1.3 it does so after the
+    /// handshake of a client.
+    #[error("the peer does not accept the certificate of this end ({0})")]
+    CertificateRefused(String),
+    #[error("the peer has ended TLS with an alert: {0}")]
+    Alert(String),
+}
+
+impl RecordError {
+    /// Classifies an error by OpenSSL's text for it.
+    fn of(text: String) -> Self {
+        match text.split_once(" alert ") {
+            // "decrypt error": its signature is wrong (RFC 8446 section 6.2).
+            Some((_, alert))
+                if alert.contains("certificate") || matches!(alert, "unknown ca" | "decrypt error") =>
+            {
+                Self::CertificateRefused(text)
+            }
+            Some(_) => Self::Alert(text),
+            None => Self::Wrong(text),
+        }
+    }
+}
 
 /// The result of [`Records::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +146,7 @@ impl Records {
             match self.stream.ssl_write(rest) {
                 Ok(count) => rest = &rest[count..],
                 Err(error) => {
-                    result = Err(RecordError(error.to_string()));
+                    result = Err(RecordError::Wrong(error.to_string()));
                     break;
                 }
             }
@@ -147,7 +172,7 @@ impl Records {
         if !self.stream.get_shutdown().contains(ShutdownState::SENT) {
             forget_errors();
             // This fails only if the connection has failed already.
-            self.stream.shutdown().map_err(|error| RecordError(error.to_string()))?;
+            self.stream.shutdown().map_err(|error| RecordError::Wrong(error.to_string()))?;
         }
         out.append(&mut self.stream.get_mut().outgoing);
         Ok(())
@@ -199,7 +224,7 @@ impl Records {
             Err(error) => match error.code() {
                 ErrorCode::WANT_READ | ErrorCode::WANT_WRITE => Ok(Opened::Nothing),
                 ErrorCode::ZERO_RETURN => Ok(Opened::End),
-                _ => Err(RecordError(reason(error.ssl_error(), &error))),
+                _ => Err(RecordError::of(reason(error.ssl_error(), &error))),
             },
         }
     }

@@ -86,6 +86,8 @@ fn client_certificates() {
     for credential in ["bob.pem", "expired.pem", "forged.pem"] {
         let (there, text) = put(credential, "ada:wrong@");
         assert!(!there && !text.is_empty(), "{credential}");
+        let says_why = text.contains("does not accept the certificate of this end");
+        assert_eq!(says_why, credential != "bob.pem", "{credential}: {text}");
     }
     let log = site.log();
     let refused = |line: &&str| {

@@ -82,7 +82,7 @@ impl Control {
         let opened = security.open(&[], &mut self.machine, &mut answers);
         self.out.extend(answers);
         self.tell();
-        opened.map_err(|reason| RemoteError::Nonsense { peer: self.peer.clone(), reason })?;
+        opened.map_err(|unopened| unopened.of(&self.peer))?;
         self.security = Some(Box::new(security));
         Ok(())
     }
