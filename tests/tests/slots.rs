@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ropewalk_tests::control::Control;
 use ropewalk_tests::process::{Outcome, Program, run};
@@ -262,6 +262,33 @@ fn reserved_copy_starts_at_once_and_others_wait_for_its_slot() {
     let copied = ropewalk(&["cp", "--source-slots-token", &token, &url, &again]);
     let copied = copied.succeeded().unwrap();
     assert!(copied.errors().contains("the reservation of slots is not used"), "{}", copied.errors());
+}
+
+#[test]
+fn window_begins_at_its_time_or_just_after_but_never_before() {
+    let scratch = Scratch::new().unwrap();
+    let server = Server::start(&scratch, "first", 4, SLOW);
+    let at = server.url("ada", "");
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    // The last full minute of the next hour.
+    let wanted = (now() / 60 + 59) * 60;
+    let from = format!("{:02}:{:02}Z", wanted / 3600 % 24, wanted / 60 % 60);
+    let provider = hook(&scratch, "");
+    let window = ["--slots", "1", "--from", &from, "--for", "1h"];
+    ropewalk(&[&["slots", "reserve", &at], &window[..]].concat()).succeeded().unwrap();
+    let with_path = [&["reserve", &provider, "--at", &at], &window[..]].concat();
+    with_journal(&scratch, &with_path).succeeded().unwrap();
+    let listed = ropewalk(&["slots", "list", "--json", &at]).succeeded().unwrap().text();
+    let lines: Vec<serde_json::Value> =
+        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{listed}");
+    for line in lines {
+        let time = |name: &str| line[name].as_u64().unwrap();
+        assert!((wanted..wanted + 3).contains(&time("from")), "{line} instead of {wanted}");
+        assert_eq!(time("until"), time("from") + 3600, "{line}");
+        // Kept to the end of the window, or of the path.
+        assert!((wanted + 3600..=time("until")).contains(&time("lease")), "{line} instead of {wanted}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use parking_lot::Mutex;
 use ropewalk_client::{Cancel, Error, Location, Remote, SlotsRequest};
-use ropewalk_paths::{Held, Part};
+use ropewalk_paths::{Held, Part, now};
 use ropewalk_protocol::url::Url;
 
 use crate::client::{Client, Target};
@@ -38,13 +38,22 @@ struct Place {
     remote: Option<Remote>,
 }
 
-/// The reserved time, from now.
-#[derive(Clone, Copy, Debug)]
+/// The reserved time, since 1970.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Window {
-    /// To its begin.
-    pub(crate) delay: Duration,
-    /// From its begin to its end.
-    pub(crate) length: Duration,
+    /// `None`: at once.
+    pub(crate) from: Option<Duration>,
+    pub(crate) until: Duration,
+}
+
+impl Window {
+    /// The time to its begin, and from its begin to its end. A log-in takes its time: call it just
+    /// before the result is sent.
+    pub(crate) fn at_present(self) -> (Duration, Duration) {
+        let now = now();
+        let begin = self.from.unwrap_or_default().max(now);
+        (begin - now, self.until.saturating_sub(begin))
+    }
 }
 
 /// A part that is held until it is kept or released. Dropping it leaves it to its lease.
@@ -152,9 +161,10 @@ impl Place {
     }
 
     /// Reserves a part. Returns its token, and whether its end can be moved.
-    fn reserve(&mut self, part: Part, Window { delay, length }: Window) -> Result<(String, bool), Error> {
+    fn reserve(&mut self, part: Part, window: Window) -> Result<(String, bool), Error> {
         let url = self.url.clone();
         let remote = self.remote()?;
+        let (delay, length) = window.at_present();
         match part {
             Part::Space { bytes } => {
                 let extends = remote.extends_space();
@@ -163,13 +173,7 @@ impl Place {
                 Ok((reserved.token, extends))
             }
             Part::Slots { slots, rate } => {
-                let request = SlotsRequest {
-                    slots,
-                    rate,
-                    delay: delay.as_secs(),
-                    length: length.max(SECOND).as_secs(),
-                    lease: LEASE.as_secs(),
-                };
+                let request = SlotsRequest::new(slots, rate, delay, length, Some(LEASE));
                 Ok((remote.reserve_slots(request)?.token, true))
             }
         }
