@@ -264,6 +264,36 @@ fn reserved_copy_starts_at_once_and_others_wait_for_its_slot() {
     assert!(copied.errors().contains("the reservation of slots is not used"), "{}", copied.errors());
 }
 
+/// Moves the end of the reserved time of the only path in the journal to the past.
+fn let_pass(scratch: &Scratch) {
+    let is_entry = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "json");
+    let files = fs::read_dir(scratch.join("state/ropewalk/paths")).unwrap();
+    let path = files.map(|file| file.unwrap().path()).find(is_entry).unwrap();
+    let mut entry: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    entry["request"]["until"]["secs"] = 1.into();
+    fs::write(&path, entry.to_string()).unwrap();
+}
+
+#[test]
+fn parts_whose_time_is_over_have_ended_and_others_are_not_released() {
+    let scratch = Scratch::new().unwrap();
+    let server = Server::start(&scratch, "first", 4, SLOW);
+    let (at, provider) = (server.url("ada", ""), hook(&scratch, ""));
+    let reserve = ["reserve", &provider, "--for", "1h", "--slots", "1", "--at", &at];
+    with_journal(&scratch, &reserve).succeeded().unwrap();
+    let_pass(&scratch);
+    let over = with_journal(&scratch, &["reservations"]).succeeded().unwrap();
+    let ended = "ended with its time: 1 slot at ftp://";
+    assert!(over.errors().contains(ended) && !over.errors().contains("not released"), "{}", over.errors());
+    assert_eq!(over.text(), "");
+
+    let reserved = with_journal(&scratch, &reserve).succeeded().unwrap().text();
+    let forgotten = with_journal(&scratch, &["cancel", "--forget", reserved.trim()]).succeeded().unwrap();
+    let hangs = "not released: 1 slot: ropewalk slots release ftp://";
+    assert!(forgotten.errors().contains(hangs), "{}", forgotten.errors());
+    assert!(!forgotten.errors().contains("ended"), "{}", forgotten.errors());
+}
+
 #[test]
 fn window_begins_at_its_time_or_just_after_but_never_before() {
     let scratch = Scratch::new().unwrap();
