@@ -322,6 +322,69 @@ fn window_begins_at_its_time_or_just_after_but_never_before() {
 }
 
 #[test]
+fn administrator_sees_what_is_reserved_now_for_whom_and_until_when() {
+    let scratch = Scratch::new().unwrap();
+    let socket = scratch.join("admin");
+    let settings = format!(
+        "{SLOW}[[bandwidth]]\nrate = '3MB/s'\nuser = 'bob'\n[admin]\nsocket = {:?}\n",
+        socket.display().to_string()
+    );
+    let server = Server::start(&scratch, "first", 8, &settings);
+    let socket = socket.display().to_string();
+    let admin = |what: &str, more: &[&str]| {
+        ropewalk(&[&["admin", "--socket", &socket, what], more].concat()).succeeded().unwrap().text()
+    };
+    // Those of a kind, in the order of the list.
+    let list = |what: &str, kind: &str| {
+        let text = admin(what, &["--json"]);
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.filter(|line| line["kind"] == kind).collect::<Vec<_>>()
+    };
+    assert_eq!((&list("load", "resource")[0]["reserved"], list("load", "reservation").len()), (&0.into(), 0));
+
+    let reserve = |user: &str, words: &[&str]| {
+        let at = server.url(user, "");
+        let all = [&["slots", "reserve", "--for", "1h", &at], words].concat();
+        ropewalk(&all).succeeded().unwrap().text().trim().to_owned()
+    };
+    let token = reserve("ada", &["--slots", "2", "--bandwidth", "2MB/s"]);
+    reserve("bob", &["--bandwidth", "1MB/s"]);
+    reserve("eve", &["--slots", "1"]);
+    // One whose window has not begun.
+    let later = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 3600 + 2) * 3600;
+    reserve("joe", &["--slots", "1", "--from", &format!("{:02}:00Z", later / 3600 % 24)]);
+    let moved = server.download("ada", Some(&token));
+    let began = Instant::now();
+    while moved.load(Ordering::Relaxed) == 0 {
+        assert!(began.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(20));
+    }
+
+    assert_eq!(list("load", "resource")[0]["reserved"], 3);
+    let shown = |what: &str| {
+        let mut all = list(what, "reservation");
+        all.sort_by_key(|line| line["user"].to_string());
+        let text = |line: &serde_json::Value| {
+            format!("{} {} {} {}", line["user"], line["slots"], line["used"], line["rate"])
+        };
+        (all.iter().map(text).collect::<Vec<_>>(), all)
+    };
+    let (text, all) = shown("load");
+    assert_eq!(text, ["\"ada\" 2 1 2000000", "\"eve\" 1 0 0"]);
+    let until = all[0]["until"].as_u64().unwrap();
+    assert!((3600..=3601).contains(&(until - all[0]["from"].as_u64().unwrap())), "{all:?}");
+    assert_eq!(shown("limits").0, ["\"ada\" 2 1 2000000", "\"bob\" 0 0 1000000"]);
+    let limits = list("limits", "limit");
+    let reserved: Vec<_> = limits.iter().map(|limit| limit["reserved"].as_u64().unwrap()).collect();
+    assert_eq!(reserved, [3_000_000, 1_000_000]);
+    for (what, row) in [("load", "eve "), ("limits", "bob ")] {
+        let table = admin(what, &[]);
+        let wanted = ["RESERVED FOR", "UNTIL (UTC)", "\nada ", row];
+        assert!(wanted.iter().all(|text| table.contains(text)) && !table.contains("joe"), "{table}");
+    }
+}
+
+#[test]
 fn reserved_rate_is_had_beside_three_greedy_copies_and_lent_while_it_is_not_used() {
     let scratch = Scratch::new().unwrap();
     let server = Server::start(&scratch, "first", 8, "[[bandwidth]]\nrate = '10MB/s'\n");

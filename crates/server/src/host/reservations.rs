@@ -176,6 +176,14 @@ impl Reservations {
         own
     }
 
+    /// The reservations whose windows have begun, those that end first before others.
+    pub(crate) fn in_force(&self) -> Vec<Booking> {
+        let (kept, now) = (self.kept.read(), now());
+        let mut in_force: Vec<_> = kept.iter().filter(|booking| booking.is_in_force(now)).cloned().collect();
+        in_force.sort_unstable_by(|one, other| (one.lease, &one.token).cmp(&(other.lease, &other.token)));
+        in_force
+    }
+
     /// The permits of the reservations whose windows have begun, by their tokens. Others keep some
     /// permits even if `limits.active` is lower than it was when these were made.
     pub(crate) fn slots_in_force(&self) -> HashMap<Arc<str>, usize> {
