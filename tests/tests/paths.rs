@@ -6,7 +6,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ropewalk_tests::aggregator_proxy::{self, AggregatorProxy};
 use ropewalk_tests::control::Control;
@@ -264,6 +265,37 @@ fn hooks_of_both_servers_get_the_task_id_of_the_copy() {
     site.run(&["--task-id", "job-8"]).succeeded().unwrap();
     let connected = lines(&site.scratch, "hook").into_iter().find(|line| line.starts_with("pre_connect "));
     assert!(connected.unwrap().contains(r#""task_id":"job-8""#));
+}
+
+#[test]
+fn log_of_a_server_has_the_task_id_with_each_transfer() {
+    let site = Site::new("");
+    let copied = |task: &str, url: String| {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["cp", "--retries", "0", "--task-id", task, &url]).arg(site.scratch.join("back"));
+        let outcome = run(&mut command, LIMIT).unwrap();
+        let _ = fs::remove_file(site.scratch.join("back"));
+        outcome
+    };
+    // The lines about ends of transfers that the log has got meanwhile.
+    let logged = |so_far: usize| {
+        let ended = |log: &str| -> Vec<String> {
+            let lines = log.lines().filter(|line| line.contains("transfer done"));
+            lines.skip(so_far).map(str::to_owned).collect()
+        };
+        let began = Instant::now();
+        while ended(&site.server.log()).is_empty() {
+            assert!(began.elapsed() < LIMIT, "{}", site.server.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+        ended(&site.server.log())
+    };
+    copied("job-7", site.server.url("f")).succeeded().unwrap();
+    let lines = logged(0);
+    assert!(lines.iter().any(|line| line.contains("INFO") && line.contains("task=\"job-7\"")), "{lines:?}");
+    copied("none", site.server.url("f")).succeeded().unwrap();
+    let lines = logged(lines.len());
+    assert!(lines.iter().all(|line| !line.contains("task=")), "{lines:?}");
 }
 
 #[test]

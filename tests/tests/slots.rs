@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ropewalk_tests::control::Control;
 use ropewalk_tests::process::{Outcome, Program, run};
@@ -262,6 +262,126 @@ fn reserved_copy_starts_at_once_and_others_wait_for_its_slot() {
     let copied = ropewalk(&["cp", "--source-slots-token", &token, &url, &again]);
     let copied = copied.succeeded().unwrap();
     assert!(copied.errors().contains("the reservation of slots is not used"), "{}", copied.errors());
+}
+
+/// Moves the end of the reserved time of the only path in the journal to the past.
+fn let_pass(scratch: &Scratch) {
+    let is_entry = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "json");
+    let files = fs::read_dir(scratch.join("state/ropewalk/paths")).unwrap();
+    let path = files.map(|file| file.unwrap().path()).find(is_entry).unwrap();
+    let mut entry: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    entry["request"]["until"]["secs"] = 1.into();
+    fs::write(&path, entry.to_string()).unwrap();
+}
+
+#[test]
+fn parts_whose_time_is_over_have_ended_and_others_are_not_released() {
+    let scratch = Scratch::new().unwrap();
+    let server = Server::start(&scratch, "first", 4, SLOW);
+    let (at, provider) = (server.url("ada", ""), hook(&scratch, ""));
+    let reserve = ["reserve", &provider, "--for", "1h", "--slots", "1", "--at", &at];
+    with_journal(&scratch, &reserve).succeeded().unwrap();
+    let_pass(&scratch);
+    let over = with_journal(&scratch, &["reservations"]).succeeded().unwrap();
+    let ended = "ended with its time: 1 slot at ftp://";
+    assert!(over.errors().contains(ended) && !over.errors().contains("not released"), "{}", over.errors());
+    assert_eq!(over.text(), "");
+
+    let reserved = with_journal(&scratch, &reserve).succeeded().unwrap().text();
+    let forgotten = with_journal(&scratch, &["cancel", "--forget", reserved.trim()]).succeeded().unwrap();
+    let hangs = "not released: 1 slot: ropewalk slots release ftp://";
+    assert!(forgotten.errors().contains(hangs), "{}", forgotten.errors());
+    assert!(!forgotten.errors().contains("ended"), "{}", forgotten.errors());
+}
+
+#[test]
+fn window_begins_at_its_time_or_just_after_but_never_before() {
+    let scratch = Scratch::new().unwrap();
+    let server = Server::start(&scratch, "first", 4, SLOW);
+    let at = server.url("ada", "");
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    // The last full minute of the next hour.
+    let wanted = (now() / 60 + 59) * 60;
+    let from = format!("{:02}:{:02}Z", wanted / 3600 % 24, wanted / 60 % 60);
+    let provider = hook(&scratch, "");
+    let window = ["--slots", "1", "--from", &from, "--for", "1h"];
+    ropewalk(&[&["slots", "reserve", &at], &window[..]].concat()).succeeded().unwrap();
+    let with_path = [&["reserve", &provider, "--at", &at], &window[..]].concat();
+    with_journal(&scratch, &with_path).succeeded().unwrap();
+    let listed = ropewalk(&["slots", "list", "--json", &at]).succeeded().unwrap().text();
+    let lines: Vec<serde_json::Value> =
+        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{listed}");
+    for line in lines {
+        let time = |name: &str| line[name].as_u64().unwrap();
+        assert!((wanted..wanted + 3).contains(&time("from")), "{line} instead of {wanted}");
+        assert_eq!(time("until"), time("from") + 3600, "{line}");
+        // Kept to the end of the window, or of the path.
+        assert!((wanted + 3600..=time("until")).contains(&time("lease")), "{line} instead of {wanted}");
+    }
+}
+
+#[test]
+fn administrator_sees_what_is_reserved_now_for_whom_and_until_when() {
+    let scratch = Scratch::new().unwrap();
+    let socket = scratch.join("admin");
+    let settings = format!(
+        "{SLOW}[[bandwidth]]\nrate = '3MB/s'\nuser = 'bob'\n[admin]\nsocket = {:?}\n",
+        socket.display().to_string()
+    );
+    let server = Server::start(&scratch, "first", 8, &settings);
+    let socket = socket.display().to_string();
+    let admin = |what: &str, more: &[&str]| {
+        ropewalk(&[&["admin", "--socket", &socket, what], more].concat()).succeeded().unwrap().text()
+    };
+    // Those of a kind, in the order of the list.
+    let list = |what: &str, kind: &str| {
+        let text = admin(what, &["--json"]);
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.filter(|line| line["kind"] == kind).collect::<Vec<_>>()
+    };
+    assert_eq!((&list("load", "resource")[0]["reserved"], list("load", "reservation").len()), (&0.into(), 0));
+
+    let reserve = |user: &str, words: &[&str]| {
+        let at = server.url(user, "");
+        let all = [&["slots", "reserve", "--for", "1h", &at], words].concat();
+        ropewalk(&all).succeeded().unwrap().text().trim().to_owned()
+    };
+    let token = reserve("ada", &["--slots", "2", "--bandwidth", "2MB/s"]);
+    reserve("bob", &["--bandwidth", "1MB/s"]);
+    reserve("eve", &["--slots", "1"]);
+    // One whose window has not begun.
+    let later = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 3600 + 2) * 3600;
+    reserve("joe", &["--slots", "1", "--from", &format!("{:02}:00Z", later / 3600 % 24)]);
+    let moved = server.download("ada", Some(&token));
+    let began = Instant::now();
+    while moved.load(Ordering::Relaxed) == 0 {
+        assert!(began.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(20));
+    }
+
+    assert_eq!(list("load", "resource")[0]["reserved"], 3);
+    let shown = |what: &str| {
+        let mut all = list(what, "reservation");
+        all.sort_by_key(|line| line["user"].to_string());
+        let text = |line: &serde_json::Value| {
+            format!("{} {} {} {}", line["user"], line["slots"], line["used"], line["rate"])
+        };
+        (all.iter().map(text).collect::<Vec<_>>(), all)
+    };
+    let (text, all) = shown("load");
+    assert_eq!(text, ["\"ada\" 2 1 2000000", "\"eve\" 1 0 0"]);
+    let until = all[0]["until"].as_u64().unwrap();
+    assert!((3600..=3601).contains(&(until - all[0]["from"].as_u64().unwrap())), "{all:?}");
+    assert_eq!(shown("limits").0, ["\"ada\" 2 1 2000000", "\"bob\" 0 0 1000000"]);
+    let limits = list("limits", "limit");
+    let reserved: Vec<_> = limits.iter().map(|limit| limit["reserved"].as_u64().unwrap()).collect();
+    assert_eq!(reserved, [3_000_000, 1_000_000]);
+    for (what, row) in [("load", "eve "), ("limits", "bob ")] {
+        let table = admin(what, &[]);
+        let wanted = ["RESERVED FOR", "UNTIL (UTC)", "\nada ", row];
+        assert!(wanted.iter().all(|text| table.contains(text)) && !table.contains("joe"), "{table}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use parking_lot::Mutex;
 use ropewalk_client::{Cancel, Error, Location, Remote, SlotsRequest};
-use ropewalk_paths::{Held, Part};
+use ropewalk_paths::{Entry, Held, Part, Request, now};
 use ropewalk_protocol::url::Url;
 
 use crate::client::{Client, Target};
@@ -38,13 +38,22 @@ struct Place {
     remote: Option<Remote>,
 }
 
-/// The reserved time, from now.
-#[derive(Clone, Copy, Debug)]
+/// The reserved time, since 1970.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Window {
-    /// To its begin.
-    pub(crate) delay: Duration,
-    /// From its begin to its end.
-    pub(crate) length: Duration,
+    /// `None`: at once.
+    pub(crate) from: Option<Duration>,
+    pub(crate) until: Duration,
+}
+
+impl Window {
+    /// The time to its begin, and from its begin to its end. A log-in takes its time: call it just
+    /// before the result is sent.
+    pub(crate) fn at_present(self) -> (Duration, Duration) {
+        let now = now();
+        let begin = self.from.unwrap_or_default().max(now);
+        (begin - now, self.until.saturating_sub(begin))
+    }
 }
 
 /// A part that is held until it is kept or released. Dropping it leaves it to its lease.
@@ -152,9 +161,10 @@ impl Place {
     }
 
     /// Reserves a part. Returns its token, and whether its end can be moved.
-    fn reserve(&mut self, part: Part, Window { delay, length }: Window) -> Result<(String, bool), Error> {
+    fn reserve(&mut self, part: Part, window: Window) -> Result<(String, bool), Error> {
         let url = self.url.clone();
         let remote = self.remote()?;
+        let (delay, length) = window.at_present();
         match part {
             Part::Space { bytes } => {
                 let extends = remote.extends_space();
@@ -163,13 +173,7 @@ impl Place {
                 Ok((reserved.token, extends))
             }
             Part::Slots { slots, rate } => {
-                let request = SlotsRequest {
-                    slots,
-                    rate,
-                    delay: delay.as_secs(),
-                    length: length.max(SECOND).as_secs(),
-                    lease: LEASE.as_secs(),
-                };
+                let request = SlotsRequest::new(slots, rate, delay, length, Some(LEASE));
                 Ok((remote.reserve_slots(request)?.token, true))
             }
         }
@@ -278,15 +282,23 @@ pub(crate) fn release(held: &Held, flags: &Flags, cancel: &Cancel) -> anyhow::Re
     released().with_context(left)
 }
 
-/// Names the command that releases a part, which this program cannot do without the user's log-in.
-pub(crate) fn tell_release(held: &Held) {
-    let Held { url, token, part } = held;
+/// Says about each part of a path that was removed whether it has ended with the time of the path,
+/// or which command releases it: this program cannot do so without the user's log-in.
+pub(crate) fn tell_left(entry: &Entry) {
+    let now = now();
+    entry.held.iter().for_each(|held| say(format_args!("ropewalk: {}", left(held, &entry.request, now))));
+}
+
+fn left(Held { url, token, part }: &Held, request: &Request, now: Duration) -> String {
     let command = match part {
         Part::Space { .. } => "space",
         Part::Slots { .. } => "slots",
     };
     let shown = shown(*part);
-    say(format_args!("ropewalk: not released: {shown}: ropewalk {command} release {url} {token}"));
+    match now >= request.until {
+        true => format!("ended with its time: {shown} at {url}"),
+        false => format!("not released: {shown}: ropewalk {command} release {url} {token}"),
+    }
 }
 
 #[cfg(test)]
@@ -297,6 +309,24 @@ mod tests {
 
     fn failed(is_final: bool) -> Result<(), NotRenewed> {
         Err(NotRenewed { text: "no answer".to_owned(), is_final })
+    }
+
+    #[test]
+    fn part_has_ended_with_its_window_and_is_not_released_before() {
+        let until = Duration::from_secs(100);
+        let request = Request { from: None, until, capacity: None, description: String::new() };
+        let (url, token) = ("ftp://h/in/".to_owned(), "abc".to_owned());
+        let slots = Held { url, token, part: Part::Slots { slots: 4, rate: 0 } };
+        let space = Held { part: Part::Space { bytes: 1 << 40 }, ..slots.clone() };
+        let before = until - Duration::from_millis(1);
+        for (held, now, text) in [
+            (&slots, before, "not released: 4 slots: ropewalk slots release ftp://h/in/ abc"),
+            (&space, before, "not released: 1.00 TiB: ropewalk space release ftp://h/in/ abc"),
+            (&slots, until, "ended with its time: 4 slots at ftp://h/in/"),
+            (&space, until + LEASE, "ended with its time: 1.00 TiB at ftp://h/in/"),
+        ] {
+            assert_eq!(left(held, &request, now), text);
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use ropewalk_paths::{
 
 use ropewalk_protocol::url::Url;
 
-use crate::held::tell_release;
+use crate::held::tell_left;
 use crate::output::say;
 use crate::path_source::PathSource;
 use crate::settings::PathSettings;
@@ -86,7 +86,7 @@ fn recover(journal: &Journal, entry: &Entry, over: bool) -> anyhow::Result<()> {
         true => Err(anyhow!("the provider has not confirmed its end; a later run tries again")),
         false => {
             say(format_args!("ropewalk: the path {} of an earlier run was removed", entry.id));
-            entry.held.iter().for_each(tell_release);
+            tell_left(entry);
             Ok(())
         }
     }

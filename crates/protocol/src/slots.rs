@@ -2,9 +2,11 @@
 //! keeps for a user during a window of time.
 //!
 //! Windows are sent as seconds from now, so that the clocks of client and server need not agree.
-//! Replies have the times of the server's clock.
+//! Replies have the times of the server's clock. The seconds are whole: both sides round them up,
+//! so that no window begins before the time that was asked for.
 
 use std::fmt;
+use std::time::Duration;
 
 use bstr::BString;
 
@@ -57,6 +59,21 @@ pub struct ReservedSlots {
     pub until: u64,
     /// The end of the lease, at most that of the window.
     pub lease: u64,
+}
+
+impl SlotsRequest {
+    /// A wish for a window that begins in `delay` and is `length` long. `None` as the `lease`: the
+    /// reservation is kept for the whole window at once.
+    pub fn new(slots: u32, rate: u64, delay: Duration, length: Duration, lease: Option<Duration>) -> Self {
+        let (delay, length) = (whole_seconds(delay), whole_seconds(length).max(1));
+        let lease = lease.map_or(delay.saturating_add(length), |lease| whole_seconds(lease).max(1));
+        Self { slots, rate, delay, length, lease }
+    }
+}
+
+/// The seconds of a time from now, rounded up: rounded down, it would come too early.
+pub fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 impl SlotsCommand {
@@ -168,6 +185,21 @@ mod tests {
         fn any_line_is_parsed_without_panic(line: Vec<u8>) {
             let _ = ReservedSlots::parse(&line);
         }
+    }
+
+    #[test]
+    fn request_begins_and_ends_at_the_wanted_time_or_later() {
+        let seconds = Duration::from_millis;
+        let request = |delay, length, lease: Option<u64>| {
+            let request = SlotsRequest::new(4, 7, seconds(delay), seconds(length), lease.map(seconds));
+            (request.delay, request.length, request.lease)
+        };
+        assert_eq!(request(0, 3_600_000, None), (0, 3600, 3600));
+        assert_eq!(request(9_001, 3_600_000, None), (10, 3600, 3610));
+        assert_eq!(request(9_999, 5_300, None), (10, 6, 16));
+        assert_eq!(request(10_000, 60_000, Some(119_001)), (10, 60, 120));
+        assert_eq!(request(0, 0, Some(0)), (0, 1, 1));
+        assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
     }
 
     #[test]

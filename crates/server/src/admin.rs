@@ -12,5 +12,7 @@ mod socket;
 
 pub(crate) use answers::Reload;
 pub use client::{AdminError, ask};
-pub use message::{Answer, LimitStatus, Line, NodeStatus, Request, ResourceStatus, SCHEMA, SessionStatus};
+pub use message::{
+    Answer, LimitStatus, Line, NodeStatus, Request, ReservationStatus, ResourceStatus, SCHEMA, SessionStatus,
+};
 pub(crate) use socket::AdminSocket;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use ropewalk_server::admin::{
-    Answer, LimitStatus, Line, NodeStatus, Request, ResourceStatus, SessionStatus, ask,
+    Answer, LimitStatus, Line, NodeStatus, Request, ReservationStatus, ResourceStatus, SessionStatus, ask,
 };
 use ropewalk_units::print;
 
@@ -26,9 +26,10 @@ enum Action {
     Sessions(Listing),
     /// List the data nodes of a front end
     Nodes(Listing),
-    /// List the limits on the rate of data, and the rates that are used now
+    /// List the limits on the rate of data, and the rates that are used and reserved now
     Limits(Listing),
-    /// List the resources for which new transfers wait while they are short
+    /// List the resources for which new transfers wait while they are short, and the slots that are
+    /// reserved now
     Load(Listing),
     /// End a session; what an upload has written is kept for a restart
     Kick {
@@ -74,16 +75,16 @@ impl Admin {
             }
         };
         let mut out = io::stdout().lock();
-        let mut rows = Rows::of(&request);
+        let mut tables = Tables::of(&request);
         ask(&socket, &request, |line| {
             if json {
                 return write_json(&mut out, &line);
             }
-            rows.add(line.answer);
+            tables.add(line.answer);
             Ok::<_, anyhow::Error>(())
         })?;
         if !json {
-            rows.write(&mut out)?;
+            tables.write(&mut out)?;
         }
         out.flush()?;
         if let Some(done) = done {
@@ -98,29 +99,60 @@ fn write_json(out: &mut impl Write, line: &Line) -> anyhow::Result<()> {
     Ok(writeln!(out)?)
 }
 
-/// A table whose columns are as wide as they have to be.
-struct Rows(Vec<Vec<String>>);
+/// The table of a request, and the one of reservations below it.
+struct Tables {
+    rows: Rows,
+    reservations: Rows,
+}
 
-impl Rows {
+impl Tables {
     fn of(request: &Request) -> Self {
         let head: &[&str] = match request {
             Request::Sessions => &["ID", "USER", "PEER", "SINCE (UTC)", "BYTES", "RATE", "ACTIVITY"],
             Request::Nodes => &["NAME", "CAPACITY", "CHANNELS", "STATE", "ADDRESSES"],
-            Request::Limits => &["NOW", "USED", "FOR", "RATE"],
-            Request::Load => &["RESOURCE", "NOW", "LIMIT", "WAITING", "STATE"],
-            Request::Kick { .. } | Request::Reload | Request::Drain { .. } => return Self(Vec::new()),
+            Request::Limits => &["NOW", "USED", "RESERVED", "FOR", "RATE"],
+            Request::Load => &["RESOURCE", "NOW", "LIMIT", "RESERVED", "WAITING", "STATE"],
+            Request::Kick { .. } | Request::Reload | Request::Drain { .. } => &[],
         };
-        Self(vec![head.iter().map(|title| (*title).to_owned()).collect()])
+        Self { rows: Rows::with_head(head), reservations: Rows(Vec::new()) }
     }
 
     fn add(&mut self, answer: Answer) {
-        self.0.push(match answer {
+        let row = match answer {
             Answer::Session(session) => session_row(session),
             Answer::Node(node) => node_row(node),
             Answer::Limit(limit) => limit_row(&limit),
             Answer::Resource(resource) => resource_row(resource),
+            Answer::Reservation(reservation) => {
+                if self.reservations.0.is_empty() {
+                    self.reservations =
+                        Rows::with_head(&["RESERVED FOR", "SLOTS", "IN USE", "RATE", "UNTIL (UTC)"]);
+                }
+                return self.reservations.0.push(reservation_row(&reservation));
+            }
             Answer::Done | Answer::Refused { .. } => return,
-        });
+        };
+        self.rows.0.push(row);
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        self.rows.write(out)?;
+        if !self.reservations.0.is_empty() {
+            writeln!(out)?;
+        }
+        self.reservations.write(out)
+    }
+}
+
+/// A table whose columns are as wide as they have to be.
+struct Rows(Vec<Vec<String>>);
+
+impl Rows {
+    fn with_head(titles: &[&str]) -> Self {
+        match titles {
+            [] => Self(Vec::new()),
+            titles => Self(vec![titles.iter().map(|title| (*title).to_owned()).collect()]),
+        }
     }
 
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
@@ -183,6 +215,7 @@ fn limit_row(limit: &LimitStatus) -> Vec<String> {
     vec![
         limit.now.map_or_else(|| "off".to_owned(), |rate| print::link_rate(rate as f64)),
         print::link_rate(limit.used as f64),
+        reserved_rate(limit.reserved),
         scope.join(", "),
         limit.rate.clone(),
     ]
@@ -198,9 +231,28 @@ fn resource_row(resource: ResourceStatus) -> Vec<String> {
         resource.name,
         resource.now.map_or_else(|| "-".to_owned(), shown),
         resource.limit.map_or_else(|| "off".to_owned(), shown),
+        resource.reserved.map_or_else(|| "-".to_owned(), |reserved| reserved.to_string()),
         resource.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
         if resource.short { "short".to_owned() } else { "enough".to_owned() },
     ]
+}
+
+fn reservation_row(reservation: &ReservationStatus) -> Vec<String> {
+    vec![
+        harmless(&reservation.user),
+        reservation.slots.to_string(),
+        reservation.used.to_string(),
+        reserved_rate(reservation.rate),
+        utc::show(reservation.until.try_into().unwrap_or(i64::MAX)),
+    ]
+}
+
+/// A rate that is reserved, in bytes per second.
+fn reserved_rate(rate: u64) -> String {
+    match rate {
+        0 => "-".to_owned(),
+        rate => print::link_rate(rate as f64),
+    }
 }
 
 #[cfg(test)]
@@ -210,7 +262,7 @@ mod tests {
 
     #[test]
     fn table_has_aligned_columns_and_no_control_characters() {
-        let mut rows = Rows::of(&Request::Sessions);
+        let mut tables = Tables::of(&Request::Sessions);
         let moving = SessionStatus {
             id: 12,
             user: None,
@@ -225,10 +277,10 @@ mod tests {
         };
         let (activity, position) = ("waiting".to_owned(), Some(3));
         let waiting = SessionStatus { activity, path: None, position, ..moving.clone() };
-        rows.add(Answer::Session(moving));
-        rows.add(Answer::Session(waiting));
+        tables.add(Answer::Session(moving));
+        tables.add(Answer::Session(waiting));
         let mut text = Vec::new();
-        rows.write(&mut text).unwrap();
+        tables.write(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0].find("PEER"), lines[1].find("192.0.2.1"), "{text}");
@@ -238,12 +290,13 @@ mod tests {
 
     #[test]
     fn resources_have_their_units_and_states() {
-        let mut rows = Rows::of(&Request::Load);
+        let mut tables = Tables::of(&Request::Load);
         let memory = ResourceStatus {
             name: "memory".into(),
             unit: "bytes".into(),
             now: Some(16_777_216.0),
             limit: Some(33_554_432.0),
+            reserved: None,
             short: true,
             waiting: None,
         };
@@ -251,16 +304,48 @@ mod tests {
         let processors =
             ResourceStatus { name, unit, now: None, limit: Some(62.5), short: false, ..memory.clone() };
         let (name, unit) = ("transfers".to_owned(), "permits".to_owned());
-        let transfers = ResourceStatus { name, unit, limit: None, waiting: Some(2), ..memory.clone() };
+        let (reserved, waiting) = (Some(5), Some(2));
+        let transfers = ResourceStatus { name, unit, limit: None, reserved, waiting, ..memory.clone() };
         for resource in [memory, processors, transfers] {
-            rows.add(Answer::Resource(resource));
+            tables.add(Answer::Resource(resource));
         }
         let mut text = Vec::new();
-        rows.write(&mut text).unwrap();
+        tables.write(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
-        assert_eq!(lines[1], ["memory", "16.0", "MiB", "32.0", "MiB", "-", "short"], "{text}");
-        assert_eq!(lines[2], ["processors", "-", "62.5", "%", "-", "enough"], "{text}");
-        assert_eq!(lines[3], ["transfers", "16777216", "off", "2", "short"], "{text}");
+        assert_eq!(lines[1], ["memory", "16.0", "MiB", "32.0", "MiB", "-", "-", "short"], "{text}");
+        assert_eq!(lines[2], ["processors", "-", "62.5", "%", "-", "-", "enough"], "{text}");
+        assert_eq!(lines[3], ["transfers", "16777216", "off", "5", "2", "short"], "{text}");
+    }
+
+    #[test]
+    fn reservations_stand_in_a_table_of_their_own() {
+        let mut tables = Tables::of(&Request::Limits);
+        tables.add(Answer::Limit(LimitStatus {
+            rate: "10Gbit/s".into(),
+            now: Some(1_250_000_000),
+            used: 0,
+            reserved: 125_000_000,
+            user: None,
+            group: None,
+            site: Vec::new(),
+            direction: None,
+            each_user: false,
+        }));
+        let user = "a\x1b".to_owned();
+        let (from, until) = (0, 1_795_298_190);
+        let reserved = ReservationStatus { user, slots: 4, used: 1, rate: 125_000_000, from, until };
+        tables.add(Answer::Reservation(ReservationStatus { rate: 0, ..reserved.clone() }));
+        tables.add(Answer::Reservation(reserved));
+        let mut text = Vec::new();
+        tables.write(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let rate = print::link_rate(125_000_000.0);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[1].contains(&rate) && lines[2].is_empty(), "{text}");
+        assert!(lines[3].starts_with("RESERVED FOR  SLOTS  IN USE  RATE"), "{text}");
+        assert!(lines[4].starts_with("a\u{fffd}") && lines[4].ends_with("2026-11-21 21:56:30"), "{text}");
+        assert!(lines[4].contains("4      1       - ") && lines[5].contains(&rate), "{text}");
+        assert_eq!(lines.len(), 6);
     }
 }

@@ -48,7 +48,7 @@ fn cancel(journal: &Journal, id: &Id, forget: bool, flags: &Flags) -> anyhow::Re
         return Ok(Exit::NotFound);
     };
     if forget {
-        entry.held.iter().for_each(held::tell_release);
+        held::tell_left(&entry);
         locked.write(&Entry { phase: Phase::Ended, ..entry })?;
         return Ok(Exit::Done);
     }

@@ -80,7 +80,8 @@ impl Reserve {
             return Err(usage(format!("{source} is reserved already")));
         };
         let zone = TimeZone::system();
-        let (from, until) = window(self.from.as_deref(), self.time, now(), &zone).map_err(usage)?;
+        let window = window(self.from.as_deref(), self.time, now(), &zone).map_err(usage)?;
+        let Window { from, until } = window;
         if let Some(why) = source.without_schedule().filter(|_| from.is_some_and(|from| from > now())) {
             return Err(usage(format!("--from: {why}")));
         }
@@ -97,10 +98,6 @@ impl Reserve {
         let time_left = || until.saturating_sub(now());
         let mut parts = Vec::new();
         for (place, part) in self.parts() {
-            // The time in which the last one was reserved has passed.
-            let begin = from.unwrap_or_default().max(now());
-            let delay = begin.saturating_sub(now());
-            let window = Window { delay, length: until.saturating_sub(begin) };
             match Holder::hold(place, part, window, &self.connection.0, &cancel) {
                 Ok(holder) => parts.push(holder),
                 Err(error) => {
@@ -188,17 +185,17 @@ fn release(parts: Vec<Holder>) {
     }
 }
 
-/// The begin and the end of the reserved time, since 1970. No begin is as soon as possible.
+/// The reserved time that `from` and `time` name.
 pub(super) fn window(
     from: Option<&str>,
     time: Duration,
     now: Duration,
     zone: &TimeZone,
-) -> Result<(Option<Duration>, Duration), String> {
+) -> Result<Window, String> {
     if time < Duration::from_secs(1) {
         return Err("--for: expected at least 1s".to_owned());
     }
-    let Some(text) = from else { return Ok((None, now + time)) };
+    let Some(text) = from else { return Ok(Window { from: None, until: now + time }) };
     let (plain, zone) = match text.strip_suffix('Z') {
         Some(plain) => (plain, &TimeZone::UTC),
         None => (text, zone),
@@ -216,7 +213,7 @@ pub(super) fn window(
     if from + time <= now {
         return Err(format!("--from {text}: this time is over"));
     }
-    Ok((Some(from), from + time))
+    Ok(Window { from: Some(from), until: from + time })
 }
 
 /// The next time at which clocks in `zone` show this hour and minute. If the change to summer time
@@ -248,17 +245,20 @@ mod tests {
         let now = Duration::from_secs(1_795_298_190);
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
         let at = |text: &str| window(Some(text), hours(3), now, &TimeZone::UTC);
-        let begin = |text: &str| utc::show(at(text).unwrap().0.unwrap().as_secs() as i64);
+        let begin = |text: &str| utc::show(at(text).unwrap().from.unwrap().as_secs() as i64);
         assert_eq!(begin("22:00"), "2026-11-21 22:00:00");
         assert_eq!(begin("21:00"), "2026-11-22 21:00:00");
         assert_eq!(begin("2026-12-01"), "2026-12-01 00:00:00");
         assert_eq!(begin("2026-11-21T20:00"), "2026-11-21 20:00:00");
-        assert_eq!(window(None, hours(3), now, &TimeZone::UTC), Ok((None, now + hours(3))));
+        assert_eq!(
+            window(None, hours(3), now, &TimeZone::UTC),
+            Ok(Window { from: None, until: now + hours(3) })
+        );
         // One hour ahead of UTC; two in summer.
         let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         let local = |text: &str| {
-            let (from, _) = window(Some(text), hours(3), now, &zone).unwrap();
-            utc::show(from.unwrap().as_secs() as i64)
+            let window = window(Some(text), hours(3), now, &zone).unwrap();
+            utc::show(window.from.unwrap().as_secs() as i64)
         };
         assert_eq!(local("22:00"), "2026-11-22 21:00:00");
         assert_eq!(local("23:00"), "2026-11-21 22:00:00");

@@ -78,15 +78,13 @@ impl Slots {
             Action::Reserve { bandwidth: Some(0), .. } => Err(usage(NO_RATE)),
             Action::Reserve { at, slots, bandwidth, from, time } => {
                 let (slots, rate) = (slots.unwrap_or_default(), bandwidth.unwrap_or_default());
-                let now = now();
-                let (from, until) = window(from.as_deref(), time, now, &TimeZone::system()).map_err(usage)?;
-                let begin = from.unwrap_or_default().max(now);
-                let (delay, length) = ((begin - now).as_secs(), until.saturating_sub(begin).as_secs());
-                // It is kept for the whole time at once.
-                let lease = delay.saturating_add(length);
-                let request = SlotsRequest { slots, rate, delay, length, lease };
+                let zone = TimeZone::system();
+                let window = window(from.as_deref(), time, now(), &zone).map_err(usage)?;
                 at.with(
-                    |remote, _| remote.reserve_slots(request),
+                    |remote, _| {
+                        let (delay, length) = window.at_present();
+                        remote.reserve_slots(SlotsRequest::new(slots, rate, delay, length, None))
+                    },
                     |reserved| match at.json {
                         true => print(&at, &reserved),
                         // Only the token, for scripts.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ropewalk_protocol::command::Command;
 use ropewalk_protocol::site::SiteCommand;
-use ropewalk_protocol::slots::{ReservedSlots, SlotsCommand, SlotsRequest};
+use ropewalk_protocol::slots::{ReservedSlots, SlotsCommand, SlotsRequest, whole_seconds};
 
 use super::Session;
 use crate::{Event, RemoteError};
@@ -21,7 +21,7 @@ impl Session {
         token: &str,
         lease: Duration,
     ) -> Result<ReservedSlots, RemoteError> {
-        let command = SlotsCommand::Extend { token: token.to_owned(), seconds: lease.as_secs() };
+        let command = SlotsCommand::Extend { token: token.to_owned(), seconds: whole_seconds(lease) };
         let reply = self.call(&Command::Site(SiteCommand::Slots(command)))?;
         ReservedSlots::parse(reply.text()).ok_or_else(|| self.nonsense("SITE SLOTS EXTEND", &reply))
     }

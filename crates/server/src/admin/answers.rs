@@ -5,13 +5,18 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use super::message::{Answer, LimitStatus, NodeStatus, Request, ResourceStatus, SessionStatus};
+use ropewalk_limits::Booking;
+
+use super::message::{
+    Answer, LimitStatus, NodeStatus, Request, ReservationStatus, ResourceStatus, SessionStatus,
+};
 use crate::config::TransferDirection;
 use crate::error::Result;
 use crate::handle::ServerHandle;
-use crate::host::bandwidth::FlowOwner;
+use crate::host::bandwidth::{FlowOwner, LimitUse};
 use crate::host::load::{Buffers, Shortage};
 use crate::host::presence::{Activity, Presence, Snapshot};
+use crate::host::reservations::Reservations;
 use crate::scheduling::connection::Connection;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::semaphore::FairSemaphore;
@@ -117,7 +122,10 @@ fn limits(scheduler: &Scheduler) -> Vec<Answer> {
         Some((FlowOwner { user, address, direction, reservation: None }, rate))
     });
     let rates: Vec<_> = rates.collect();
-    let limits = scheduler.host.bandwidth.list(&rates).into_iter().map(|(limit, now, used)| {
+    let mut reserved = scheduler.host.reservations.as_ref().map(Reservations::in_force).unwrap_or_default();
+    reserved.retain(|booking| booking.rate > 0);
+    let limits = scheduler.host.bandwidth.list(&rates, &reserved).into_iter().map(|one| {
+        let LimitUse { limit, now, used, reserved } = one;
         let direction = limit.direction.map(|direction| match direction {
             TransferDirection::Download => "download".to_owned(),
             TransferDirection::Upload => "upload".to_owned(),
@@ -126,6 +134,7 @@ fn limits(scheduler: &Scheduler) -> Vec<Answer> {
             rate: limit.rate.to_string(),
             now,
             used,
+            reserved,
             user: limit.user,
             group: limit.group,
             site: limit.site.iter().map(ToString::to_string).collect(),
@@ -133,10 +142,27 @@ fn limits(scheduler: &Scheduler) -> Vec<Answer> {
             each_user: limit.each_user,
         })
     });
-    limits.collect()
+    limits.chain(reservations(scheduler, &reserved)).collect()
 }
 
-/// The resources for which new transfers wait.
+/// Answers that name the users of reservations and the ends of their windows.
+fn reservations<'a>(
+    scheduler: &'a Scheduler,
+    bookings: &'a [Booking],
+) -> impl Iterator<Item = Answer> + use<'a> {
+    bookings.iter().map(|booking| {
+        Answer::Reservation(ReservationStatus {
+            user: booking.user.clone(),
+            slots: booking.slots,
+            used: scheduler.transfers.held_by(&booking.token) as u64,
+            rate: booking.rate,
+            from: booking.from,
+            until: booking.until.min(booking.lease),
+        })
+    })
+}
+
+/// The resources for which new transfers wait, and the reservations that keep permits.
 fn load(scheduler: &Scheduler) -> Vec<Answer> {
     let host = &scheduler.host;
     let settings = host.settings();
@@ -146,6 +172,7 @@ fn load(scheduler: &Scheduler) -> Vec<Answer> {
         unit: unit.to_owned(),
         now,
         limit,
+        reserved: None,
         short: false,
         waiting: None,
     };
@@ -163,15 +190,21 @@ fn load(scheduler: &Scheduler) -> Vec<Answer> {
         resource("buffers", "bytes", Some(used as f64), limits.wait_for_buffers.then_some(total as f64));
     let processors = resource("processors", "percent", reading.pressure, set(limits.cpu_pressure));
     let disk = resource("disk", "bytes", None, set(limits.free_disk as f64));
+    let (mut reserved, mut slots) = (Vec::new(), None);
+    if let Some(reservations) = &host.reservations {
+        reserved = reservations.in_force();
+        reserved.retain(|booking| booking.slots > 0);
+        slots = Some(reservations.slots_in_force().values().sum::<usize>() as u64);
+    }
     let all = [
-        permits("transfers", &scheduler.transfers),
+        ResourceStatus { reserved: slots, ..permits("transfers", &scheduler.transfers) },
         permits("listings", &scheduler.listings),
         ResourceStatus { short: shortage == Some(Shortage::Memory), ..memory },
         ResourceStatus { short: shortage == Some(Shortage::Buffers), ..buffers },
         ResourceStatus { short: shortage == Some(Shortage::Processors), ..processors },
         ResourceStatus { short: waiting > 0, waiting: Some(waiting as u64), ..disk },
     ];
-    all.into_iter().map(Answer::Resource).collect()
+    all.into_iter().map(Answer::Resource).chain(reservations(scheduler, &reserved)).collect()
 }
 
 /// The refusal of a server that is no front end.

@@ -40,6 +40,7 @@ pub enum Answer {
     Node(NodeStatus),
     Limit(LimitStatus),
     Resource(ResourceStatus),
+    Reservation(ReservationStatus),
     /// The request was carried out, and nothing follows.
     Done,
     /// Nothing follows.
@@ -98,6 +99,10 @@ pub struct LimitStatus {
     pub now: Option<u64>,
     /// The rate of all transfers that fit the limit, in bytes per second.
     pub used: u64,
+    /// The sum of the rates that are reserved now for users whom the limit fits, in bytes per
+    /// second.
+    #[serde(default)]
+    pub reserved: u64,
     pub user: Option<String>,
     pub group: Option<String>,
     /// Empty: all addresses.
@@ -119,11 +124,31 @@ pub struct ResourceStatus {
     pub now: Option<f64>,
     /// The most, or the least for memory and the disk. `None`: transfers do not wait for it.
     pub limit: Option<f64>,
+    /// Permits that are kept for reservations now, whether they are in use or not. `None`: nothing
+    /// of this resource can be reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<u64>,
     /// New transfers wait for it.
     pub short: bool,
     /// The sessions in its queue. Those that wait for memory, buffers and processors are in the
     /// queue of `transfers`.
     pub waiting: Option<u64>,
+}
+
+/// A reservation of slots or of a rate whose window has begun. Times are in seconds since 1970.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct ReservationStatus {
+    pub user: String,
+    /// Transfers at a time.
+    pub slots: u32,
+    /// The slots that transfers use now.
+    pub used: u64,
+    /// Bytes per second.
+    pub rate: u64,
+    /// The begin of the window.
+    pub from: u64,
+    /// The end of the window, or of the lease if that is before.
+    pub until: u64,
 }
 
 #[cfg(test)]

@@ -25,6 +25,16 @@ pub(crate) struct FlowOwner {
     pub(crate) reservation: Option<Arc<str>>,
 }
 
+/// A limit and its use. Rates are in bytes per second.
+#[derive(Debug)]
+pub(crate) struct LimitUse {
+    pub(crate) limit: BandwidthLimit,
+    /// Its rate at present; `None`: no limit.
+    pub(crate) now: Option<u64>,
+    pub(crate) used: u64,
+    pub(crate) reserved: u64,
+}
+
 #[derive(Default)]
 pub(crate) struct BandwidthLimits {
     limiter: Arc<Limiter>,
@@ -58,14 +68,21 @@ impl BandwidthLimits {
         self.limiter.set_timetables(!state.limits.is_empty(), state.timetables.clone());
     }
 
-    /// Each limit of the settings, its rate at present, and the sum of the `rates` of transfers
-    /// that fit it.
-    pub(crate) fn list(&self, rates: &[(FlowOwner, u64)]) -> Vec<(BandwidthLimit, Option<u64>, u64)> {
+    /// Each limit of the settings with the `rates` of transfers that fit it, and the rates that
+    /// are `reserved` for users whom it fits: a reservation has no address and no direction.
+    pub(crate) fn list(&self, rates: &[(FlowOwner, u64)], reserved: &[Booking]) -> Vec<LimitUse> {
         let (state, now) = (self.state.lock(), LocalTime::of(SystemTime::now()));
         let limits = state.limits.iter().map(|limit| {
-            let fitting =
-                rates.iter().filter(|(owner, _)| fits(limit, owner, state.shares.group(&owner.user)));
-            (limit.clone(), limit.rate.rate(now), fitting.map(|(_, rate)| rate).sum())
+            let group = |user: &str| state.shares.group(user);
+            let fitting = rates.iter().filter(|(owner, _)| fits(limit, owner, group(&owner.user)));
+            let guaranteed =
+                reserved.iter().filter(|booking| fits_user(limit, &booking.user, group(&booking.user)));
+            LimitUse {
+                limit: limit.clone(),
+                now: limit.rate.rate(now),
+                used: fitting.map(|(_, rate)| rate).sum(),
+                reserved: guaranteed.fold(0, |sum, booking| sum.saturating_add(booking.rate)),
+            }
         });
         limits.collect()
     }
@@ -182,10 +199,15 @@ impl State {
 }
 
 fn fits(limit: &BandwidthLimit, owner: &FlowOwner, group: Option<&str>) -> bool {
-    limit.user.as_ref().is_none_or(|user| *user == owner.user)
-        && limit.group.as_deref().is_none_or(|wanted| group == Some(wanted))
+    fits_user(limit, &owner.user, group)
         && (limit.site.is_empty() || limit.site.iter().any(|site| site.matches(owner.address)))
         && limit.direction.is_none_or(|direction| owner.direction == Some(direction))
+}
+
+/// Whether transfers of a user, with some address and direction, have the limit.
+fn fits_user(limit: &BandwidthLimit, user: &str, group: Option<&str>) -> bool {
+    limit.user.as_ref().is_none_or(|wanted| wanted == user)
+        && limit.group.as_deref().is_none_or(|wanted| group == Some(wanted))
 }
 
 /// The flow of a channel that is divided among several data nodes, for one of them.
@@ -277,9 +299,27 @@ mod tests {
             (owner, rate)
         };
         let moving = [rate(Some(TransferDirection::Upload), 3), rate(Some(TransferDirection::Download), 4)];
-        let listed: Vec<_> =
-            limits.list(&moving).into_iter().map(|(_, now, used)| (now.map(|now| now >> 20), used)).collect();
-        assert_eq!(listed, [(Some(10), 7), (None, 3)]);
+        let listed =
+            limits.list(&moving, &[]).into_iter().map(|one| (one.now.map(|now| now >> 20), one.used));
+        assert_eq!(listed.collect::<Vec<_>>(), [(Some(10), 7), (None, 3)]);
+    }
+
+    #[test]
+    fn list_adds_up_what_is_reserved_for_users_whom_each_limit_fits() {
+        let limits = limits(
+            "[[bandwidth]]\nrate = '10M'\n[[bandwidth]]\nrate = '9M'\nuser = 'ada'\n\
+             [[bandwidth]]\nrate = '8M'\ngroup = 'cms'\n[[bandwidth]]\nrate = '7M'\ndirection = 'upload'\n\
+             site = ['192.0.2.0/24']\n[shares.members]\ncms = ['bob']\n",
+        );
+        let booking = |user: &str, rate| {
+            let (token, user) = (String::new(), user.to_owned());
+            Booking { token, user, slots: 1, rate, from: 0, until: 9, lease: 9 }
+        };
+        let reserved = [booking("ada", 3), booking("bob", 4), booking("ada", 20), booking("eve", 0)];
+        let listed = limits.list(&[], &reserved).into_iter().map(|limit| limit.reserved);
+        assert_eq!(listed.collect::<Vec<_>>(), [27, 23, 4, 27]);
+        let greedy = [booking("ada", u64::MAX), booking("bob", 1)];
+        assert_eq!(limits.list(&[], &greedy)[0].reserved, u64::MAX);
     }
 
     #[test]

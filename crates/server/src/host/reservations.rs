@@ -12,13 +12,13 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use ropewalk_files::{OnDisk, replace};
 use ropewalk_limits::{Booking, Calendar, Capacity};
 use ropewalk_protocol::server::Failure;
-use ropewalk_protocol::slots::SlotsRequest;
+use ropewalk_protocol::slots::{SlotsRequest, whole_seconds};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -110,16 +110,18 @@ impl Reservations {
         bandwidth: &BandwidthLimits,
     ) -> Result<Booking, Failure> {
         let capacity = self.capacity((user, address), request, settings, bandwidth)?;
-        let now = now();
-        let from = now.saturating_add(request.delay);
+        let clock = clock();
+        let now = clock.as_secs();
+        let begin = after(clock, request.delay);
         let booking = Booking {
             token: random_token()?,
             user: user.to_owned(),
             slots: request.slots,
             rate: request.rate,
-            from,
-            until: from.saturating_add(request.length),
-            lease: now.saturating_add(request.lease),
+            // One that begins now is in force in the second that has begun.
+            from: if request.delay == 0 { now } else { begin },
+            until: begin.saturating_add(request.length),
+            lease: after(clock, request.lease),
         };
         let token = booking.token.clone();
         let reserve = |calendar: &mut Calendar| {
@@ -141,8 +143,8 @@ impl Reservations {
         seconds: u64,
         bandwidth: &BandwidthLimits,
     ) -> Result<Option<Booking>, Failure> {
-        let now = now();
-        let lease = now.saturating_add(seconds);
+        let clock = clock();
+        let (lease, now) = (after(clock, seconds), clock.as_secs());
         self.change(|calendar| Ok(calendar.extend(token, user, lease, now).cloned()), bandwidth)
     }
 
@@ -172,6 +174,14 @@ impl Reservations {
         let mut own: Vec<_> = own.cloned().collect();
         own.sort_unstable_by(|one, other| (one.from, &one.token).cmp(&(other.from, &other.token)));
         own
+    }
+
+    /// The reservations whose windows have begun, those that end first before others.
+    pub(crate) fn in_force(&self) -> Vec<Booking> {
+        let (kept, now) = (self.kept.read(), now());
+        let mut in_force: Vec<_> = kept.iter().filter(|booking| booking.is_in_force(now)).cloned().collect();
+        in_force.sort_unstable_by(|one, other| (one.lease, &one.token).cmp(&(other.lease, &other.token)));
+        in_force
     }
 
     /// The permits of the reservations whose windows have begun, by their tokens. Others keep some
@@ -291,9 +301,20 @@ fn write(path: &Path, reservations: &[Booking]) -> io::Result<()> {
     replace(path, &serde_json::to_vec(&content)?, MODE, OnDisk::Now)
 }
 
-/// Seconds since 1970.
+/// The time since 1970.
+fn clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Whole seconds since 1970 that have begun.
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    clock().as_secs()
+}
+
+/// The first whole second since 1970 that is not before so many seconds after `clock`. The begun
+/// second would be up to one second before that.
+fn after(clock: Duration, seconds: u64) -> u64 {
+    whole_seconds(clock).saturating_add(seconds)
 }
 
 fn random_token() -> Result<String, Failure> {

@@ -92,13 +92,15 @@ impl Started {
         let context = &*job.context;
         let seconds = end.duration_since(self.at).unwrap_or_default().as_secs_f64();
         let (bytes, streams) = (progress.bytes(), progress.most_streams());
+        let task = context.task.as_ref().map(|task| task.to_str_lossy());
+        let task = task.as_deref();
         match failure {
             None => tracing::info!(
-                session = context.id, user = context.user(), kind = self.kind, path = ?self.path.as_bytes().as_bstr(), bytes, streams, seconds,
+                session = context.id, user = context.user(), kind = self.kind, path = ?self.path.as_bytes().as_bstr(), bytes, streams, seconds, task,
                 "transfer done"
             ),
             Some(failure) => tracing::warn!(
-                session = context.id, user = context.user(), kind = self.kind, path = ?self.path.as_bytes().as_bstr(), bytes, streams, seconds,
+                session = context.id, user = context.user(), kind = self.kind, path = ?self.path.as_bytes().as_bstr(), bytes, streams, seconds, task,
                 ?failure, "transfer failed"
             ),
         }

@@ -163,6 +163,11 @@ impl<T> FairSemaphore<T> {
         (state.held.values().sum(), state.waiting.len())
     }
 
+    /// The permits that count for a reservation.
+    pub(crate) fn held_by(&self, token: &str) -> usize {
+        count(&self.state.lock().held, &Holder::Reservation(token.into()))
+    }
+
     /// Waits for a permit. `one`, or one that has waited longer, is returned with a permit at once;
     /// otherwise [`Self::release`] or [`Self::admit`] returns it.
     pub(crate) fn wait(&self, claim: &Claim, one: T) -> Option<Granted<T>> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ropewalk_protocol::slots::ReservedSlots;
 use ropewalk_server::{BandwidthLimit, Config, Server};
@@ -168,6 +168,34 @@ fn reservations_belong_to_their_user_and_survive_a_restart() {
     thread.join().unwrap();
     let file = fs::read_to_string(server.directory.path().join(copy)).unwrap();
     assert_eq!(file, "{\"schema\":1,\"reservations\":[]}");
+}
+
+#[test]
+fn window_begins_no_earlier_than_asked_and_lasts_as_long() {
+    let server = server();
+    let mut client = log_in(&server, "ada");
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    // The clock shows whole seconds with bad luck only.
+    for _ in 0..5 {
+        let before = clock();
+        let held = reserve(&mut client, "1 0 100 60 160");
+        let after = clock();
+        let from = Duration::from_secs(held.from);
+        assert!(from >= before + Duration::from_secs(100), "{held:?} at {before:?}");
+        assert!(from < after + Duration::from_secs(101), "{held:?} at {after:?}");
+        assert_eq!((held.until, held.lease), (held.from + 60, held.from + 60));
+        let before = clock();
+        let extend = format!("SITE SLOTS EXTEND {} 120", held.token);
+        let extended = reserved(&client.command(&extend, 250));
+        assert!(Duration::from_secs(extended.lease) >= before + Duration::from_secs(120), "{extended:?}");
+        client.command(&format!("SITE SLOTS RELEASE {}", held.token), 250);
+    }
+    // One without a delay is in force at once.
+    let before = clock();
+    let held = reserve(&mut client, "1 0 0 60 60");
+    assert!(Duration::from_secs(held.from) <= clock(), "{held:?}");
+    assert!(Duration::from_secs(held.until) >= before + Duration::from_secs(60), "{held:?}");
+    assert_eq!(held.lease, held.until);
 }
 
 /// The file of a server with one reservation for this window.
