@@ -99,6 +99,12 @@ impl Started {
                 session = context.id, user = context.user(), kind = self.kind, path = ?self.path.as_bytes().as_bstr(), bytes, streams, seconds, task,
                 "transfer done"
             ),
+            // The client has asked for it (ABOR), for example to go on over other data nodes, or is
+            // gone.
+            Some(Failure::Aborted) => tracing::info!(
+                session = context.id, user = context.user(), kind = self.kind, path = ?self.path.as_bytes().as_bstr(), bytes, streams, seconds, task,
+                "transfer aborted"
+            ),
             Some(failure) => tracing::warn!(
                 session = context.id, user = context.user(), kind = self.kind, path = ?self.path.as_bytes().as_bstr(), bytes, streams, seconds, task,
                 ?failure, "transfer failed"
