@@ -298,10 +298,16 @@ impl Core {
         Ok(wire)
     }
 
+    /// Streams that a receiver reads at a time. Each of several senders has as many as it was asked
+    /// for.
+    pub(crate) fn most_streams(&self) -> u32 {
+        self.settings.max_streams.saturating_mul(self.senders.max(1))
+    }
+
     /// Connections that a receiver has at a time, those among them that wait until they may bring
     /// something.
     pub(crate) fn most_connections(&self) -> u32 {
-        self.settings.max_streams.max(MOST_WAITING)
+        self.settings.max_streams.max(MOST_WAITING).saturating_mul(self.senders.max(1))
     }
 
     /// The state of a transfer in MODE E that this end receives.

@@ -203,7 +203,7 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
         if self.all_admitted {
             return false;
         }
-        let most = self.shared.core.settings.max_streams as usize;
+        let most = self.shared.core.most_streams() as usize;
         self.local.len() + self.serving > most
             && self.local.iter().filter(|reader| !reader.is_untouched()).count() + self.serving >= most
     }
@@ -284,7 +284,7 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
             return;
         }
         let (version, wanted) = shared.core.parallelism.state();
-        let missing = wanted.min(shared.core.settings.max_streams).saturating_sub(self.alive() as u32);
+        let missing = wanted.min(shared.core.most_streams()).saturating_sub(self.alive() as u32);
         if std::mem::replace(&mut self.seen, version) != version {
             self.credit = self.credit.max(missing);
         }

@@ -26,9 +26,9 @@ pub struct ChannelSettings {
     pub connect_timeout: Duration,
     /// A transfer fails after this time without a moved byte.
     pub stall_timeout: Option<Duration>,
-    /// The maximum number of streams that a receiver reads at a time. Further connections, up to
-    /// 128 in all, wait until one of those streams has ended. More connections end the transfer
-    /// with an error.
+    /// The maximum number of streams that a receiver reads at a time from each sender. Further
+    /// connections, up to 128 in all from each, wait until one of those streams has ended. More
+    /// connections end the transfer with an error.
     pub max_streams: u32,
     /// The only address from which data connections are accepted. Others are closed at once, and do
     /// not affect the transfer.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::common::*;
-use ropewalk_engine::{DataChannel, Nobody, Progress, SendJob};
+use ropewalk_engine::{ChannelSettings, DataChannel, Nobody, Progress, SendJob};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 
 over_every_driver! {
     every_stripe_gets_its_own_end,
     receiver_of_several_senders_waits_for_the_end_of_each,
+    each_of_several_senders_may_have_as_many_streams_as_one,
 }
 
 fn every_stripe_gets_its_own_end(net: &Net) {
@@ -53,8 +54,19 @@ fn every_stripe_gets_its_own_end(net: &Net) {
 }
 
 fn receiver_of_several_senders_waits_for_the_end_of_each(net: &Net) {
+    receive_from_three(net, settings(Mode::ExtendedBlock, 2), [700_000, 700_000]);
+}
+
+/// All of them together have more than 128.
+fn each_of_several_senders_may_have_as_many_streams_as_one(net: &Net) {
+    let settings = settings(Mode::ExtendedBlock, 48);
+    let settings = ChannelSettings { max_streams: 48, block_size: 8 << 10, ..settings };
+    receive_from_three(net, settings, [700_000, 1_400_000]);
+}
+
+/// `shares` are the ends of those of the first two senders.
+fn receive_from_three(net: &Net, settings: ChannelSettings, [first, second]: [u64; 2]) {
     let (listener, address) = listen(net);
-    let settings = settings(Mode::ExtendedBlock, 2);
     let (pool, budget) = (pool(), budget());
     let mut receiver =
         DataChannel::passive(listener, settings.clone(), Arc::clone(&pool), Arc::clone(&budget));
@@ -69,8 +81,7 @@ fn receiver_of_several_senders_waits_for_the_end_of_each(net: &Net) {
         let contents = data(2_000_000);
         let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
         thread::scope(|scope| {
-            for (sender, share) in senders.iter_mut().zip([0..700_000, 700_000..700_000, 700_000..2_000_000])
-            {
+            for (sender, share) in senders.iter_mut().zip([0..first, first..second, second..2_000_000]) {
                 let ranges = RangeSet::from_range(share);
                 let job = SendJob { ranges, ..send_job(&source) };
                 scope.spawn(move || sender.send(&job, &mut Nobody, &Progress::new()).unwrap());
