@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum length of a frame: some hundred thousand ranges.
 const LONGEST: usize = 32 << 20;
 const HEAD: usize = 5;
-/// No message with a secret is longer: a buffer of this size is not moved, and leaves no copy.
+/// Messages with secrets are usually shorter. A buffer of this size is not moved for them, and so
+/// leaves no copy that is not cleared; a longer message, with a long chain of certificates, may.
 const LONG: usize = 32 << 10;
 /// The longest description of a message that is not understood, in characters.
 const MOST_TEXT: usize = 200;
