@@ -4,6 +4,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -276,6 +277,34 @@ fn inspection_reports_version_and_transports_of_the_host() {
     assert!(inspection.version.starts_with("1."), "{inspection:?}");
     let has = |transport: &str| inspection.resources.iter().any(|one| one.transport == transport);
     assert!(has("tcp") && has("self") && !has("posix"), "{inspection:?}");
+}
+
+/// Threads that run these functions would crash. UCX is loaded once in a process, so that the test
+/// needs one of its own.
+#[test]
+fn loading_ucx_does_not_change_the_code_of_the_c_library() {
+    const LENGTH: usize = 16;
+    if std::env::var_os("ROPEWALK_TEST_OWN_PROCESS").is_none() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "loading_ucx_does_not_change_the_code_of_the_c_library"]);
+        command.env("ROPEWALK_TEST_OWN_PROCESS", "y").env_remove("UCX_MEM_MMAP_HOOK_MODE");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let functions = [libc::mmap as *const (), libc::munmap as *const (), libc::madvise as *const ()];
+    let memory = std::fs::File::open("/proc/self/mem").unwrap();
+    let code = || {
+        functions.map(|start| {
+            let mut first = [0; LENGTH];
+            memory.read_exact_at(&mut first, start as u64).unwrap();
+            first
+        })
+    };
+    let before = code();
+    if ucx().is_some() {
+        assert_eq!(code(), before);
+    }
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use socket2::SockAddrStorage;
 
+use super::hooks;
+
 /// `ucs_status_t`, a packed enumeration.
 pub(super) type Status = i8;
 pub(super) const OK: Status = 0;
@@ -312,6 +314,7 @@ impl Library {
                 "UCX cannot be loaded: {reason}; the package is libucx0 (Debian, Ubuntu) or ucx (Red Hat)"
             ))
         };
+        hooks::link();
         let library = keeping_signals(|| {
             // SAFETY: the library's initialisers set up its own tables and handlers of signals,
             // which are restored.

@@ -11,6 +11,7 @@
 mod context;
 mod endpoint;
 mod exit;
+mod hooks;
 mod library;
 mod memory;
 mod ring;
