@@ -17,8 +17,8 @@ const VARIABLE: &CStr = c"UCX_MEM_MMAP_HOOK_MODE";
 static BEFORE_MAIN: extern "C" fn() = turn_off;
 
 extern "C" fn turn_off() {
-    // SAFETY: both strings end with a zero, and there are no other threads yet. What the user has
-    // set stays.
+    // SAFETY: both strings end with a zero, and there are no other threads yet. A value that the
+    // user has set stays.
     unsafe { libc::setenv(VARIABLE.as_ptr(), c"none".as_ptr(), 0) };
 }
 
