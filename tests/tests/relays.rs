@@ -29,6 +29,14 @@ fn relay(scratch: &Scratch, name: &str) -> Server {
     setup.argument("--relay-to").argument("127.0.0.1").start().unwrap()
 }
 
+/// A server that is a relay to this host, with more settings of relays.
+fn relay_with(scratch: &Scratch, name: &str, settings: &str) -> Server {
+    let config = scratch.join(&format!("{name}.toml"));
+    fs::write(&config, format!("[relay]\nto = ['127.0.0.1']\n{settings}\n")).unwrap();
+    let root = scratch.directory(name).unwrap();
+    Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap()
+}
+
 fn server(scratch: &Scratch, name: &str) -> Server {
     let root = scratch.directory(name).unwrap();
     let setup = Setup::new(Kind::Ropewalk, &root).argument("--anonymous-third-party");
@@ -274,11 +282,7 @@ fn relay_holds_no_more_than_its_memory_while_the_next_hop_stands_still() {
     const MEMORY: u64 = 8 << 20;
     const SIZE: u64 = 96 << 20;
     let scratch = Scratch::new().unwrap();
-    let config = scratch.join("relay.toml");
-    fs::write(&config, "[relay]\nto = ['127.0.0.1']\nmemory = '8MiB'\n").unwrap();
-    let root = scratch.directory("b").unwrap();
-    let b = Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap();
-    let a = server(&scratch, "a");
+    let (a, b) = (server(&scratch, "a"), relay_with(&scratch, "b", "memory = '8MiB'"));
     let original = scratch.join("a/large");
     files::write_random(&original, SIZE, 6).unwrap();
     let (far, near) = (Proxy::start(a.address()).unwrap(), Proxy::start(b.address()).unwrap());
@@ -303,6 +307,54 @@ fn relay_holds_no_more_than_its_memory_while_the_next_hop_stands_still() {
     }
     files::ensure_same(Path::new(&original), Path::new(&got)).unwrap();
     files::ensure_same(Path::new(&original), &scratch.join("a/put")).unwrap();
+}
+
+#[test]
+fn spool_takes_a_file_while_the_next_hop_stands_still() {
+    const MEMORY: u64 = 8 << 20;
+    const SIZE: u64 = 96 << 20;
+    let scratch = Scratch::new().unwrap();
+    let spool = scratch.directory("spool").unwrap();
+    let settings = format!("memory = '8MiB'\nspool = '{}'", spool.display());
+    let (a, b) = (server(&scratch, "a"), relay_with(&scratch, "b", &settings));
+    let original = scratch.join("a/large");
+    files::write_random(&original, SIZE, 8).unwrap();
+    let (far, near) = (Proxy::start(a.address()).unwrap(), Proxy::start(b.address()).unwrap());
+    let via = format!("ftp://{}", near.address());
+    let (got, there) = (text(&scratch.join("got")), through(&far, &a, "large"));
+    let (original, put) = (text(&original), through(&far, &a, "put"));
+    for (from, to, source, destination) in [(&there, &got, &far, &near), (&original, &put, &near, &far)] {
+        let (begun, before) = (source.moved(), anonymous_memory(b.pid()));
+        destination.stall(true);
+        let mut command = peers::ropewalk_command().unwrap();
+        // The slow hop needs longer for the rest than the client waits without progress.
+        command.args(["cp", "-p", "1", "--stall-limit", "1/3s", "--reply-timeout", "3s", "--retries", "0"]);
+        command.args(["--via", &via, from, to]);
+        let mut copying = Program::start(&mut command).unwrap();
+        source.wait_for(begun + SIZE, LIMIT).unwrap();
+        let grown = anonymous_memory(b.pid()).saturating_sub(before);
+        assert!(grown < 3 * MEMORY, "{grown} bytes");
+        destination.set_rate(Some(16 << 20));
+        destination.stall(false);
+        assert!(copying.wait(LIMIT).unwrap().success(), "{}", copying.log());
+        destination.set_rate(None);
+    }
+    files::ensure_same(Path::new(&original), Path::new(&got)).unwrap();
+    files::ensure_same(Path::new(&original), &scratch.join("a/put")).unwrap();
+    assert_eq!(fs::read_dir(&spool).unwrap().count(), 0);
+}
+
+#[test]
+fn relay_without_a_directory_for_its_spool_does_not_start() {
+    let config = Scratch::new().unwrap();
+    let file = config.join("relay.toml");
+    fs::write(&file, "[relay]\nto = ['127.0.0.1']\nspool = '/nowhere/spool'\n").unwrap();
+    let mut command = peers::ropewalk_command().unwrap();
+    command
+        .args(["serve", "--anonymous", "--root", "/srv", "--listen", "127.0.0.1:0", "--config"])
+        .arg(&file);
+    let outcome = run(&mut command, LIMIT).unwrap().failed().unwrap();
+    assert!(outcome.errors().contains("relay.spool: /nowhere/spool"), "{}", outcome.errors());
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Gateway {
         let own = Arc::<OnceLock<Vec<SocketAddr>>>::default();
         let behind = [Rules::Listed, Rules::Public, Rules::Configured].map(|rules| Behind {
             rules,
-            client: RemoteClient::new(&ClientLimits::default(), MEMORY),
+            client: RemoteClient::new(&ClientLimits::default(), MEMORY, None),
             guard: Arc::new(Guard::new(rules, config.allow_targets.clone(), Arc::clone(&own))),
         });
         Ok(Arc::new(Self { config, options, own, behind, logon }))

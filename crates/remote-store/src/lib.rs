@@ -2,9 +2,10 @@
 //!
 //! A [`RemoteStore`] is one log-in at one far server. It uses the sessions and data channels of the
 //! client library. Data passes through bounded windows in memory: reads are fetched ahead, and
-//! uploads are forwarded while they arrive; a slow side delays the other. An upload to the store is
-//! an upload at the far server, and data counts as stored when the far server has it on its disk.
-//! All operations block, and any thread may call them; errors are those of the far server.
+//! uploads are forwarded while they arrive; a slow side delays the other, unless there is a
+//! [`Spool`] on disk that takes what the memory cannot. An upload to the store is an upload at the
+//! far server, and data counts as stored when the far server has it on its disk. All operations
+//! block, and any thread may call them; errors are those of the far server.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ mod memory;
 mod metadata;
 mod pump;
 mod read;
+mod spool;
 mod store;
 mod targets;
 mod upload;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 
 pub use ropewalk_client::far::{Behalf, Delegated, Gate};
 use ropewalk_client::{Client, ClientLimits, Options};
+pub use spool::Spool;
 pub use store::RemoteStore;
 pub use targets::{InvalidTarget, Targets};
 
@@ -36,9 +39,9 @@ pub struct RemoteClient {
 
 impl RemoteClient {
     /// `memory` is the number of bytes for the windows of all open files together; each window gets
-    /// at least 1 MiB.
-    pub fn new(limits: &ClientLimits, memory: usize) -> Arc<Self> {
-        Arc::new(Self { client: Client::new(limits), memory: Memory::new(memory) })
+    /// at least 1 MiB. Data for which there is no room in it goes to `spool`.
+    pub fn new(limits: &ClientLimits, memory: usize, spool: Option<Arc<Spool>>) -> Arc<Self> {
+        Arc::new(Self { client: Client::new(limits), memory: Memory::new(memory, spool) })
     }
 }
 

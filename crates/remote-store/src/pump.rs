@@ -6,7 +6,9 @@
 
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bstr::BString;
 use parking_lot::Mutex;
@@ -63,6 +65,10 @@ struct Running {
     generation: u64,
     cancel: Cancel,
     thread: JoinHandle<Result<(), ropewalk_client::Error>>,
+    /// Disconnected once the transfer has ended.
+    end: Receiver<()>,
+    /// It gets no more bytes.
+    ending: bool,
 }
 
 impl Pump {
@@ -106,6 +112,9 @@ impl Pump {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
+            if state.running.as_ref().is_some_and(|running| running.ending) {
+                self.finish(&mut state)?;
+            }
             let running = match state.running.take() {
                 Some(running) => running,
                 None => self.begin(&state, offset)?,
@@ -129,7 +138,9 @@ impl Pump {
         let from = (!self.any_order).then(|| state.next.unwrap_or(offset));
         let (window, stored) = (self.window.clone(), self.stored.clone());
         let (sent, cancelled) = (feed.clone(), cancel.clone());
+        let (ended, end) = channel();
         let run = move || {
+            let _ended: Sender<()> = ended;
             let mut note = |ranges: &RangeSet| stored.lock().union(ranges);
             let path = target.path();
             let mut reader = InOrder { window: window.clone(), at: from.unwrap_or(0) };
@@ -152,7 +163,7 @@ impl Pump {
         };
         let started = thread::Builder::new().name("forward".to_owned()).spawn(run);
         let thread = started.map_err(|error| Error::from_io(&error, "write", self.path.as_bytes()))?;
-        Ok(Running { feed, generation, cancel, thread })
+        Ok(Running { feed, generation, cancel, thread, end, ending: false })
     }
 
     /// Waits until the far server has all bytes that were written.
@@ -160,7 +171,28 @@ impl Pump {
     /// # Errors
     /// The transfer fails or has failed.
     pub(crate) fn flush(&self) -> Result<()> {
+        self.finish(&mut self.state.lock())
+    }
+
+    /// As [`Pump::flush`], for at most `limit`. Returns whether the far server has all bytes, or
+    /// the transfer has failed.
+    pub(crate) fn settle(&self, limit: Duration) -> bool {
         let mut state = self.state.lock();
+        let Some(running) = &mut state.running else { return true };
+        if !running.ending {
+            running.ending = true;
+            running.feed.end();
+            self.window.end();
+        }
+        let over = !matches!(running.end.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
+        if over {
+            // A failure stays in the state, and is that of the next operation.
+            let _ = self.finish(&mut state);
+        }
+        over
+    }
+
+    fn finish(&self, state: &mut State) -> Result<()> {
         if let Some(running) = state.running.take() {
             running.feed.end();
             self.window.end();

@@ -81,7 +81,7 @@ impl ReadHandle for RemoteFile {
         loop {
             {
                 let mut state = window.state();
-                if let Some(taken) = state.take(buffer, offset) {
+                if let Some(taken) = state.take(buffer, offset)? {
                     drop(state);
                     window.has_room();
                     return Ok(taken);

@@ -8,6 +8,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use ropewalk_client::far::{Far, FarUploadSpec, ToCommit};
@@ -24,6 +25,10 @@ use crate::metadata::synthetic;
 use crate::pump::{Pump, Target};
 use crate::read::RemoteFile;
 use crate::window::Window;
+
+/// An upload that is suspended passes on what it holds for so long. The rest is sent again when the
+/// upload is resumed.
+const SUSPENSION: Duration = Duration::from_secs(5);
 
 /// The paths to which a store uploads at present.
 pub(crate) type Writers = Arc<Mutex<HashSet<VirtualPath>>>;
@@ -185,6 +190,10 @@ impl Upload for RemoteUpload {
         Ok(())
     }
 
+    fn settle(&self, limit: Duration) -> bool {
+        self.pump.settle(limit)
+    }
+
     fn checkpoint(&self) -> Result<()> {
         self.pump.flush()
     }
@@ -230,7 +239,11 @@ impl Upload for RemoteUpload {
             self.pump.abandon();
             return self.far(ropewalk_client::far::FarUpload::discard, "remove");
         }
-        self.pump.flush()?;
+        if self.pump.settle(SUSPENSION) {
+            self.pump.flush()?;
+        } else {
+            self.pump.abandon();
+        }
         self.far(ropewalk_client::far::FarUpload::suspend, "close")
     }
 

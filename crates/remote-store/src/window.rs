@@ -1,7 +1,8 @@
 //! The bytes of a file that have been received from one side and not yet been sent to the other.
 //!
 //! Threads put ranges and take them, both in any order; each byte is freed when it has been taken.
-//! A thread that puts bytes waits while the window is full. If a thread waits for missing bytes,
+//! Bytes for which the window has no memory go to the spool, if there is one with room. Otherwise a
+//! thread that puts bytes waits while the window is full. If a thread waits for missing bytes,
 //! those, and bytes before them, are put at once: streams bring their bytes in order, so the
 //! missing ones come, while streams that are ahead of them wait. But one thread may serve several
 //! streams, and wait for room while the missing bytes are on another one of them. So if nothing
@@ -9,6 +10,7 @@
 //! Beyond that it drops the bytes that precede the missing ones.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -16,6 +18,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::{Error, ErrorKind, Result};
 
 use crate::memory::Share;
+use crate::spool::Spooled;
 
 pub(crate) struct Window {
     state: Mutex<State>,
@@ -30,6 +33,7 @@ pub(crate) struct Window {
 #[derive(Default)]
 pub(crate) struct State {
     chunks: BTreeMap<u64, Chunk>,
+    /// The bytes of `chunks` in memory.
     held: usize,
     /// All ranges of `chunks`.
     ranges: RangeSet,
@@ -48,8 +52,34 @@ pub(crate) struct State {
 }
 
 struct Chunk {
-    data: Vec<u8>,
+    data: Data,
+    length: usize,
     unread: usize,
+}
+
+enum Data {
+    Memory(Vec<u8>),
+    /// Bytes in the spool, from the given one on.
+    Disk(Arc<Spooled>, usize),
+}
+
+impl Chunk {
+    fn in_memory(&self) -> usize {
+        match &self.data {
+            Data::Memory(data) => data.len(),
+            Data::Disk(..) => 0,
+        }
+    }
+
+    fn read(&self, buffer: &mut [u8], from: usize) -> Result<()> {
+        match &self.data {
+            Data::Memory(data) => buffer.copy_from_slice(&data[from..from + buffer.len()]),
+            Data::Disk(spooled, start) => spooled
+                .read(buffer, start + from)
+                .map_err(|error| Error::from_io(&error, "read the spool of the relay", b""))?,
+        }
+        Ok(())
+    }
 }
 
 /// The error of a thread that puts bytes for a use of the window that has ended.
@@ -68,33 +98,44 @@ pub(crate) const SCATTERED: &str = "the streams of the sender are farther apart 
 
 impl State {
     /// Copies the bytes at `at`, if they are present.
-    pub(crate) fn take(&mut self, buffer: &mut [u8], at: u64) -> Option<usize> {
-        let (&start, chunk) = self.chunks.range_mut(..=at).next_back()?;
-        let from = usize::try_from(at - start).ok().filter(|from| *from < chunk.data.len())?;
-        let n = buffer.len().min(chunk.data.len() - from);
-        buffer[..n].copy_from_slice(&chunk.data[from..from + n]);
+    ///
+    /// # Errors
+    /// The spool cannot be read.
+    pub(crate) fn take(&mut self, buffer: &mut [u8], at: u64) -> Result<Option<usize>> {
+        let Some((&start, chunk)) = self.chunks.range_mut(..=at).next_back() else { return Ok(None) };
+        let Some(from) = usize::try_from(at - start).ok().filter(|from| *from < chunk.length) else {
+            return Ok(None);
+        };
+        let n = buffer.len().min(chunk.length - from);
+        chunk.read(&mut buffer[..n], from)?;
         self.moves += 1;
         chunk.unread = chunk.unread.saturating_sub(n);
         if chunk.unread == 0 {
             self.drop_chunk(start);
         }
-        Some(n)
+        Ok(Some(n))
     }
 
     fn drop_chunk(&mut self, start: u64) {
         if let Some(chunk) = self.chunks.remove(&start) {
-            self.held -= chunk.data.len();
-            self.ranges.remove(start..start + chunk.data.len() as u64);
+            self.held -= chunk.in_memory();
+            self.ranges.remove(start..start + chunk.length as u64);
         }
     }
 
-    /// Adds the bytes that are not present yet.
-    fn insert(&mut self, data: &[u8], at: u64) {
+    /// Adds the bytes that are not present yet. `spooled` has the same bytes, if they are on disk.
+    fn insert(&mut self, data: &[u8], at: u64, spooled: Option<&Arc<Spooled>>) {
         let end = at + data.len() as u64;
         for gap in self.ranges.complement(at..end).iter() {
-            let part = data[(gap.start - at) as usize..(gap.end - at) as usize].to_vec();
-            self.held += part.len();
-            self.chunks.insert(gap.start, Chunk { unread: part.len(), data: part });
+            let part = (gap.start - at) as usize..(gap.end - at) as usize;
+            let length = part.len();
+            let data = match spooled {
+                Some(spooled) => Data::Disk(Arc::clone(spooled), part.start),
+                None => Data::Memory(data[part].to_vec()),
+            };
+            let chunk = Chunk { data, length, unread: length };
+            self.held += chunk.in_memory();
+            self.chunks.insert(gap.start, chunk);
         }
         self.ranges.insert(at..end);
         self.arrived.insert(at..end);
@@ -106,13 +147,16 @@ impl State {
         self.waiting.iter().min().copied()
     }
 
-    /// Drops bytes that precede those for which threads wait, even if no thread has taken them.
+    /// Drops bytes in memory that precede those for which threads wait, even if no thread has taken
+    /// them.
     fn make_room(&mut self, wanted: usize, limit: usize) {
         let Some(first) = self.first_missing() else { return };
-        while self.held + wanted > limit
-            && let Some((&start, chunk)) = self.chunks.first_key_value()
-            && start + chunk.data.len() as u64 <= first
-        {
+        while self.held + wanted > limit {
+            let preceding = self.chunks.range(..first).find(|(_, chunk)| chunk.in_memory() > 0);
+            let Some((&start, chunk)) = preceding else { return };
+            if start + chunk.length as u64 > first {
+                return;
+            }
             self.drop_chunk(start);
         }
     }
@@ -149,7 +193,7 @@ impl Window {
         self.memory.streams()
     }
 
-    /// Puts bytes, and waits while the window is full.
+    /// Puts bytes, and waits while the window and the spool are full.
     ///
     /// # Errors
     /// The window is closed, serves another use by now, or has had no room for a long time while
@@ -158,6 +202,9 @@ impl Window {
         let mut state = self.state.lock();
         // The last change that this thread has seen.
         let (mut moves, mut since) = (state.moves, Instant::now());
+        let mut spooled = None;
+        // The value of `moves` when the spool last had no room.
+        let mut refused = None;
         loop {
             if let Some(error) = &state.closed {
                 return Err(error.clone());
@@ -166,10 +213,20 @@ impl Window {
                 return Err(over());
             }
             let limit = self.memory.limit();
-            if state.held == 0 || state.held + data.len() <= limit {
+            if spooled.is_some() || state.held == 0 || state.held + data.len() <= limit {
                 break;
             }
-            let Some(missing) = state.first_missing() else {
+            let missing = state.first_missing();
+            if missing.is_none_or(|missing| at > missing)
+                && refused != Some(state.moves)
+                && let Some(spool) = self.memory.spool()
+            {
+                refused = Some(state.moves);
+                spooled = MutexGuard::unlocked(&mut state, || spool.store(data));
+                // The window may have got room, or a new use, meanwhile.
+                continue;
+            }
+            let Some(missing) = missing else {
                 self.room.wait(&mut state);
                 continue;
             };
@@ -190,7 +247,7 @@ impl Window {
             let pause = if still < STUCK { STUCK - still } else { self.hopeless - still };
             self.room.wait_for(&mut state, pause);
         }
-        state.insert(data, at);
+        state.insert(data, at, spooled.as_ref());
         self.arrived.notify_all();
         Ok(())
     }
@@ -204,7 +261,7 @@ impl Window {
         if let Some(error) = &state.closed {
             return Err(error.clone());
         }
-        let taken = state.take(buffer, at).unwrap_or(0);
+        let taken = state.take(buffer, at)?.unwrap_or(0);
         self.room.notify_all();
         Ok(taken)
     }
@@ -219,7 +276,7 @@ impl Window {
             if let Some(error) = &state.closed {
                 return Err(error.clone());
             }
-            if let Some(taken) = state.take(buffer, at) {
+            if let Some(taken) = state.take(buffer, at)? {
                 self.room.notify_all();
                 return Ok(taken);
             }
@@ -283,9 +340,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::memory::Memory;
+    use crate::spool::Spool;
 
     fn window(bytes: usize) -> Window {
-        Window::new(Memory::new(bytes).share())
+        Window::new(Memory::new(bytes, None).share())
     }
 
     #[test]
@@ -347,6 +405,64 @@ mod tests {
             window.put(0, block, 0).unwrap();
             assert_eq!(reading.join().unwrap().unwrap(), 1 << 20);
         });
+    }
+
+    fn spooling(memory: usize, spool: u64) -> (Window, Arc<Spool>) {
+        let spool = Spool::new(&std::env::temp_dir(), spool).unwrap();
+        (Window::new(Memory::new(memory, Some(spool.clone())).share()), spool)
+    }
+
+    #[test]
+    fn data_without_room_in_memory_goes_to_the_spool_and_comes_back_in_any_order() {
+        const BLOCK: usize = 1 << 20;
+        let (window, spool) = spooling(BLOCK, 8 << 20);
+        let block = |number: u64| vec![number as u8; BLOCK];
+        for number in [0, 2, 1, 4] {
+            window.put(0, &block(number), number * BLOCK as u64).unwrap();
+        }
+        // Only the part that is missing comes from this one.
+        window.put(0, &[vec![9; BLOCK / 2], vec![3; BLOCK]].concat(), 5 * (BLOCK / 2) as u64).unwrap();
+        assert_eq!(window.state().held, BLOCK);
+        let mut buffer = vec![0; BLOCK];
+        for number in [4, 0, 3, 2, 1] {
+            let (half, at) = (BLOCK / 2, number * BLOCK as u64);
+            assert_eq!(window.take(&mut buffer[..half], at).unwrap(), half);
+            assert_eq!(window.take(&mut buffer[half..], at + half as u64).unwrap(), half);
+            assert!(buffer == block(number), "{number}");
+        }
+        assert_eq!((window.state().held, spool.held()), (0, 0));
+    }
+
+    #[test]
+    fn full_spool_holds_up_the_sender_until_there_is_room() {
+        const BLOCKS: u64 = 64;
+        let (window, spool) = spooling(1 << 20, 2 << 20);
+        let window = &window;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for number in 0..BLOCKS {
+                    window.put(0, &vec![number as u8; 1 << 20], number << 20).unwrap();
+                }
+            });
+            for number in 0..BLOCKS {
+                let mut buffer = vec![0; 1 << 20];
+                assert_eq!(window.take_next(&mut buffer, number << 20).unwrap(), 1 << 20);
+                assert!(buffer.iter().all(|&byte| byte == number as u8));
+                assert!(window.state().held <= 2 << 20 && spool.held() <= 2 << 20);
+            }
+        });
+        assert_eq!(spool.held(), 0);
+    }
+
+    #[test]
+    fn closed_window_frees_its_part_of_the_spool() {
+        let (window, spool) = spooling(1 << 20, 8 << 20);
+        for number in 0..4 {
+            window.put(0, &vec![7; 1 << 20], number << 20).unwrap();
+        }
+        assert_eq!(spool.held(), 3 << 20);
+        window.close(over());
+        assert_eq!(spool.held(), 0);
     }
 
     #[test]

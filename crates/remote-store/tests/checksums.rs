@@ -40,7 +40,7 @@ fn behind(answer: impl FnOnce(&mut TcpStream) + Send + 'static) -> (Arc<RemoteSt
         }
         answer(&mut stream);
     });
-    let client = RemoteClient::new(&ClientLimits::default(), 1 << 20);
+    let client = RemoteClient::new(&ClientLimits::default(), 1 << 20, None);
     (RemoteStore::new(&client, &url, RemoteSettings::default()), server)
 }
 

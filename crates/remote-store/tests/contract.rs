@@ -6,14 +6,23 @@ use std::sync::Arc;
 
 use ropewalk_client::ClientLimits;
 use ropewalk_protocol::url::Url;
-use ropewalk_remote_store::{RemoteClient, RemoteSettings, RemoteStore};
+use ropewalk_remote_store::{RemoteClient, RemoteSettings, RemoteStore, Spool};
 use ropewalk_server::{AnonymousAccess, Config, Server};
 use ropewalk_storage::Store;
 use ropewalk_storage::testing::contract;
 
 #[test]
 fn remote_store_of_a_server_on_loopback_keeps_the_contract() {
-    let client = RemoteClient::new(&ClientLimits::default(), 64 << 20);
+    keeps_the_contract(&RemoteClient::new(&ClientLimits::default(), 64 << 20, None));
+}
+
+#[test]
+fn remote_store_with_little_memory_and_a_spool_keeps_the_contract() {
+    let spool = Spool::new(&std::env::temp_dir(), 64 << 20).unwrap();
+    keeps_the_contract(&RemoteClient::new(&ClientLimits::default(), 0, Some(spool)));
+}
+
+fn keeps_the_contract(client: &Arc<RemoteClient>) {
     let kept = std::sync::Mutex::new(Vec::new());
     contract(&|| {
         let directory = tempfile::tempdir().unwrap();
@@ -26,7 +35,7 @@ fn remote_store_of_a_server_on_loopback_keeps_the_contract() {
         let handle = server.handle();
         let thread = std::thread::spawn(move || server.run().unwrap());
         kept.lock().unwrap().push((directory, handle, thread));
-        let store: Arc<dyn Store> = RemoteStore::new(&client, &url, RemoteSettings::default());
+        let store: Arc<dyn Store> = RemoteStore::new(client, &url, RemoteSettings::default());
         store
     });
 }

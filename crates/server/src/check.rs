@@ -95,6 +95,9 @@ fn check_relay(config: &Config, report: &mut Report) {
     if let Err((setting, text)) = config.relay.check_hops(|name| registry.has(name)) {
         report.error(setting, text);
     }
+    if let Err((setting, text)) = config.relay.make_spool() {
+        report.error(setting, text);
+    }
     if !config.relay.to.is_empty() && config.nodes.is_some() {
         report.error("relay.to", "a relay moves its data itself, and cannot be the front end of data nodes");
     }

@@ -19,7 +19,8 @@ use ropewalk_protocol::url::{Scheme, Url};
 use ropewalk_remote_store::{Behalf, Delegated, Gate, RemoteClient, RemoteSettings, Targets};
 use ropewalk_storage::Store;
 
-use crate::config;
+use crate::config::{self, Problem, Severity};
+use crate::error::Error;
 use crate::security::tls::usual_state_directory;
 pub(crate) use hops::Hops;
 use store::RelayStore;
@@ -40,14 +41,23 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// `own`: the addresses on which this server listens. `None` if it is no relay.
-    pub(crate) fn new(config: &config::Relay, own: &[SocketAddr]) -> Option<Arc<Self>> {
-        let targets = config.targets().ok().filter(|targets| !targets.is_empty())?;
+    ///
+    /// # Errors
+    /// The spool cannot be made.
+    pub(crate) fn new(config: &config::Relay, own: &[SocketAddr]) -> Result<Option<Arc<Self>>, Error> {
+        let Some(targets) = config.targets().ok().filter(|targets| !targets.is_empty()) else {
+            return Ok(None);
+        };
+        let spool = config.make_spool().map_err(|(setting, text)| {
+            let (setting, severity) = (setting.to_owned(), Severity::Error);
+            Error::Config(vec![Problem { severity, setting, text }])
+        })?;
         let mut limits = ClientLimits::default();
         (limits.idle_sessions, limits.idle_time) = IDLE;
         let memory = usize::try_from(config.memory).unwrap_or(usize::MAX);
-        let client = RemoteClient::new(&limits, memory);
+        let client = RemoteClient::new(&limits, memory, spool);
         let gate: Arc<dyn Gate> = Arc::new(Others { targets, own: own.to_vec() });
-        Some(Arc::new(Self { client, gate, config: config.clone() }))
+        Ok(Some(Arc::new(Self { client, gate, config: config.clone() })))
     }
 
     /// The store of a log-in that may use other servers, and what it has there. `delegated` is the

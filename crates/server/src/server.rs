@@ -82,7 +82,7 @@ impl Server {
         let nodes = Nodes::bind(&settings.config)?;
         let admin = settings.config.admin.socket.as_deref().map(AdminSocket::bind).transpose()?;
         let (reactor, registry, waker) = Reactor::new(listeners)?;
-        let relay = Relay::new(&settings.config.relay, &addresses);
+        let relay = Relay::new(&settings.config.relay, &addresses)?;
         let quic_port = match nodes {
             // Channels at the control port are not on data nodes.
             Some(_) => None,

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
@@ -64,6 +65,13 @@ pub trait Upload: Send + Sync {
     /// The same errors as [`Self::keep`] and [`Self::sync`].
     fn checkpoint(&self) -> Result<()> {
         Ok(())
+    }
+    /// Waits up to `limit` until a store that passes its data on, such as one at another server,
+    /// has done so with all that was written. Call this repeatedly before [`Self::confirm`],
+    /// [`Self::checkpoint`] or [`Self::commit`], which wait as long as it takes, and write nothing
+    /// meanwhile. Returns whether it has, or has failed.
+    fn settle(&self, _limit: Duration) -> bool {
+        true
     }
     /// Lets the store report which data it could not keep. Call this when no more data is written
     /// for now. On failure, the upload is discarded.

@@ -1,8 +1,9 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ropewalk_protocol::hop_login::ServerAddress;
 use ropewalk_protocol::stack::StackSpec;
-use ropewalk_remote_store::Targets;
+use ropewalk_remote_store::{Spool, Targets};
 use serde::{Deserialize, Serialize};
 
 use super::units;
@@ -27,6 +28,13 @@ pub struct Relay {
     /// together. Each file may use 1 MiB even if that is more. Default 64 MiB.
     #[serde(with = "units::bytes")]
     pub memory: u64,
+    /// A directory for data for which there is no room in `memory`, so that a fast hop need not
+    /// wait for a slow one. It is in a file without a name, which ends with the server. Default:
+    /// none, the fast hop waits.
+    pub spool: Option<PathBuf>,
+    /// The most data in `spool`, of all files together. Default 10 GiB.
+    #[serde(with = "units::bytes")]
+    pub spool_size: u64,
     /// Whether data between this relay and gsiftp servers is encrypted. Default `false`: the data
     /// connections are authenticated only.
     pub private: bool,
@@ -130,6 +138,16 @@ impl Relay {
         Ok(targets)
     }
 
+    /// Makes the file of the spool.
+    ///
+    /// # Errors
+    /// The setting, and why the directory cannot be used.
+    pub(crate) fn make_spool(&self) -> Result<Option<Arc<Spool>>, (&'static str, String)> {
+        let Some(directory) = &self.spool else { return Ok(None) };
+        let spool = Spool::new(directory, self.spool_size);
+        spool.map(Some).map_err(|error| ("relay.spool", format!("{}: {error}", directory.display())))
+    }
+
     /// `user` is the name that is used in limits.
     pub(crate) fn permits(&self, user: &str) -> bool {
         self.users.is_empty() || self.users.iter().any(|name| name == user)
@@ -143,6 +161,8 @@ impl Default for Relay {
             users: Vec::new(),
             hops: 8,
             memory: 64 << 20,
+            spool: None,
+            spool_size: 10 << 30,
             private: false,
             stack: None,
             streams: None,

@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
@@ -127,6 +128,15 @@ impl Destination {
         match self {
             Self::Upload(upload) | Self::Ranges(upload) => upload.stored(),
             Self::Shared(_) | Self::InPlace(_) => None,
+        }
+    }
+
+    /// Waits up to `limit` until a store that passes its data on has done so. Returns whether it
+    /// has, or has failed.
+    pub(super) fn settle(&self, limit: Duration) -> bool {
+        match self {
+            Self::Upload(upload) | Self::Ranges(upload) => upload.settle(limit),
+            Self::Shared(_) | Self::InPlace(_) => true,
         }
     }
 

@@ -155,6 +155,18 @@ impl<'o, 'a> Observer<'o, 'a> {
         self.dialogue.drain(self.end)
     }
 
+    /// All data has arrived, and its store passes it on: sends the markers that are due, and reads
+    /// what the client has sent.
+    pub(super) fn settling(&mut self, progress: &Progress) -> ControlFlow<()> {
+        if self.markers.perf.due() {
+            self.perf(progress)?;
+        }
+        if self.markers.restart.due() {
+            self.ranges(progress, false)?;
+        }
+        self.dialogue.check_with(self.end)
+    }
+
     /// Restart markers have reported something.
     pub(super) fn has_reported_ranges(&self) -> bool {
         !self.markers.reported.is_empty()

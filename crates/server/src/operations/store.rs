@@ -5,7 +5,7 @@
 //! all data has arrived, so that late data does not become that of the next upload.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bstr::ByteSlice as _;
 use ropewalk_engine::{Progress, ReceiveJob, Received, Stage};
@@ -37,6 +37,9 @@ use crate::host::writers::{Others, Writing};
 use crate::session::data_channel::Channel;
 use crate::session::dialogue::EndOfInput;
 use crate::session::job::Job;
+
+/// How often a session sends markers and reads commands while a store passes data on.
+const SETTLING: Duration = Duration::from_millis(250);
 
 pub(super) fn store(
     job: &mut Job<'_>,
@@ -197,6 +200,9 @@ fn receive_file(
     };
     let result = channel.data.receive(&receive, &mut observer, progress);
     channel.desynchronized = result.is_err();
+    if result.is_ok() {
+        while !destination.settle(SETTLING) && observer.settling(progress).is_continue() {}
+    }
     // If little has arrived and space is short, no part file is left to resume from, unless markers
     // have reported ranges of it.
     let short = result.as_ref().is_err_and(is_of_space) && !observer.has_reported_ranges();

@@ -104,7 +104,7 @@ impl<'a> Dialogue<'a> {
         self.check_with(EndOfInput::default())
     }
 
-    fn check_with(&mut self, end: EndOfInput) -> ControlFlow<()> {
+    pub(crate) fn check_with(&mut self, end: EndOfInput) -> ControlFlow<()> {
         let limit = Instant::now() + self.host.settings().config.timeouts.write;
         while self.control.pending() >= HIGH_WATER {
             match self.control.make_room(LOOK) {

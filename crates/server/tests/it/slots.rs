@@ -72,7 +72,7 @@ fn slots_that_cannot_be_reserved_are_refused_with_the_reason() {
         refused(command, 550, "no reservation of slots with this token");
     }
     refused("RESERVE 3 400 0 3600 18446744073709551615", 250, "SLOTS ");
-    refused("RESERVE 2 0 3599 60 60", 550, "1 of 4 slots can be reserved");
+    refused("RESERVE 2 0 3590 60 60", 550, "1 of 4 slots can be reserved");
     refused("RESERVE 1 101 0 60 60", 550, "100 of 500 bytes/s can be reserved");
     refused("RESERVE 4 500 3600 60 60", 250, "SLOTS ");
     refused("RESERVE 0 1 7200 60 60", 550, "You have 2 reservations, and may have 2");
