@@ -227,6 +227,23 @@ fn transfers_whose_hops_break_are_resumed_without_a_wrong_byte() {
     files::ensure_same(&original, &scratch.join("a/killed")).unwrap();
 }
 
+#[test]
+fn upload_that_is_resumed_is_verified_at_the_far_server() {
+    let scratch = Scratch::new().unwrap();
+    let (a, b) = (server(&scratch, "a"), relay(&scratch, "b"));
+    let original = scratch.join("large");
+    files::write_random(&original, LARGE, 9).unwrap();
+    let proxy = Proxy::start(a.address()).unwrap();
+    let (via, original_text, put) = (base(&b), text(&original), through(&proxy, &a, "put"));
+    proxy.cut_after(30 << 20);
+    cp(&["--retries", "0", "--via", &via, &original_text, &put]).failed().unwrap();
+    let before = proxy.moved();
+    cp(&["--via", &via, &original_text, &put]).succeeded().unwrap();
+    files::ensure_same(&original, &scratch.join("a/put")).unwrap();
+    // Nothing of it has come back.
+    assert!(proxy.moved() - before < LARGE, "{}", proxy.moved() - before);
+}
+
 /// The URL of a file at a server behind a proxy.
 fn through(proxy: &Proxy, server: &Server, name: &str) -> String {
     server.url_at(proxy.address(), name)

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod memory;
 mod metadata;
 mod pump;

@@ -5,7 +5,6 @@
 //! shows it.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
 use bstr::BStr;
@@ -21,6 +20,7 @@ use ropewalk_storage::{
     Store, Upload, UploadSpec, WriteHandle, WriteOptions,
 };
 
+use crate::checksum::far_checksum;
 use crate::metadata::{metadata, synthetic};
 use crate::pump::{Pump, Target};
 use crate::read::RemoteFile;
@@ -279,16 +279,8 @@ impl Store for RemoteStore {
         length: Option<u64>,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Option<Result<String>> {
-        let (part, mut stopped) = (Part { offset, length }, None);
-        let result = self.at("checksum", path, |far, bytes| {
-            far.checksum(bytes, algorithm, Some(part), &mut |summed| match progress(summed) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    stopped = Some(error);
-                    ControlFlow::Break(())
-                }
-            })
-        });
-        Some(stopped.map_or(result, Err))
+        self.settle();
+        let result = far_checksum(&self.far, path.as_bytes(), algorithm, Part { offset, length }, progress);
+        Some(result.and_then(|sum| sum.map_err(|error| error.into_storage("checksum", path.as_bytes()))))
     }
 }

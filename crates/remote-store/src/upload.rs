@@ -11,15 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use ropewalk_client::Window as Part;
 use ropewalk_client::far::{Far, FarUploadSpec, ToCommit};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::upload::UploadId;
-use ropewalk_storage::checksum::{Algorithm, Pieces};
+use ropewalk_storage::checksum::{Algorithm, Pieces, checksum_file};
 use ropewalk_storage::{
     Error, ErrorKind, Kind, Lock, Metadata, ReadHandle, Result, Upload, UploadSpec, WriteHandle,
 };
 
+use crate::checksum::far_checksum;
 use crate::memory::Memory;
 use crate::metadata::synthetic;
 use crate::pump::{Pump, Target};
@@ -176,6 +178,26 @@ impl Upload for RemoteUpload {
         let window = Window::new(self.place.memory.share());
         let metadata = synthetic(Kind::File, size, self.spec.options.mode);
         Ok(Arc::new(RemoteFile::new(self.place.far.clone(), part, metadata, window)))
+    }
+
+    /// The far server computes it where the bytes are, which also verifies the last hop. One that
+    /// cannot sends them back.
+    fn checksum(
+        &self,
+        algorithm: Algorithm,
+        length: u64,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<String> {
+        self.pump.flush()?;
+        let part = self.far(|upload| Ok(upload.part()), "checksum")?;
+        let whole = Part { offset: 0, length: Some(length) };
+        match far_checksum(&self.place.far, &part, algorithm, whole, progress)? {
+            Ok(sum) => Ok(sum),
+            Err(error) => {
+                tracing::debug!(path = %self.path, %error, "the bytes of an upload are read for their checksum");
+                checksum_file(&*self.reader()?, algorithm, 0, Some(length), progress)
+            }
+        }
     }
 
     fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
-use crate::checksum::{Algorithm, Pieces};
+use crate::checksum::{Algorithm, Pieces, checksum_file};
 use crate::{Error, ErrorKind, JournalKey, ReadHandle, Result, WriteHandle};
 
 /// A file that is being uploaded. Can be used from any thread.
@@ -43,6 +43,20 @@ pub trait Upload: Send + Sync {
     /// The store does not keep what was written ([`ErrorKind::Unsupported`]), or
     /// it cannot be opened.
     fn reader(&self) -> Result<Arc<dyn ReadHandle>>;
+    /// The checksum of the first `length` bytes, in lower-case hexadecimal. This reads them again,
+    /// unless the store can compute it where they are. `progress` is that of
+    /// [`Store::checksum`](crate::Store::checksum).
+    ///
+    /// # Errors
+    /// The same errors as [`Self::reader`]; they cannot be read; or that of `progress`.
+    fn checksum(
+        &self,
+        algorithm: Algorithm,
+        length: u64,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<String> {
+        checksum_file(&*self.reader()?, algorithm, 0, Some(length), progress)
+    }
     /// Records that a range was written through [`Self::writer`].
     ///
     /// # Errors

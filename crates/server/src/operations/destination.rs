@@ -198,13 +198,14 @@ impl Destination {
         if metadata.kind == Kind::File && metadata.size < length {
             written.set_len(length)?;
         }
-        let handle = match self {
-            Self::Upload(part) => part.reader()?,
-            Self::Shared(part) => part.reader()?,
-            Self::Ranges(upload) => upload.reader()?,
-            Self::InPlace(file) => file.store.open_read(&file.place)?,
-        };
-        checksum_file(&*handle, algorithm, 0, Some(length), progress)
+        match self {
+            Self::Upload(upload) | Self::Ranges(upload) => upload.checksum(algorithm, length, progress),
+            Self::Shared(part) => part.checksum(algorithm, length, progress),
+            Self::InPlace(file) => {
+                let handle = file.store.open_read(&file.place)?;
+                checksum_file(&*handle, algorithm, 0, Some(length), progress)
+            }
+        }
     }
 
     /// Completes the upload: the file gets its length, its time, its mode and its name.

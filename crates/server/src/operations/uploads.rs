@@ -12,7 +12,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, Outcome};
 use ropewalk_protocol::upload::{UploadId, UploadParameters, UploadRequest, UploadStep};
 use ropewalk_security::Access;
-use ropewalk_storage::checksum::{Algorithm, checksum_file};
+use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{ErrorKind, JournalKey, Journaling, Kind, Upload, UploadOptions, UploadSpec};
 
 use super::Answer;
@@ -286,8 +286,7 @@ fn verify(
         Some((_, sum)) if !active.resumed => sum,
         _ => {
             let mut proceed = |_| job.dialogue.proceed(&active.place);
-            let read = upload.reader();
-            let sum = read.and_then(|read| checksum_file(&*read, *algorithm, 0, Some(length), &mut proceed));
+            let sum = upload.checksum(*algorithm, length, &mut proceed);
             sum.map_err(|error| job.dialogue.broken_off().unwrap_or_else(|| failure(error)))?
         }
     };
