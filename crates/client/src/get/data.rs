@@ -130,13 +130,13 @@ impl Flow<'_> {
                     true => RemoteError::Grew { peer, path },
                     false => RemoteError::data(&peer, path, source),
                 });
-                if matches!(error, RemoteError::Data { .. }) {
+                if error.may_be_consequence() {
                     self.last_words(Side::Source, |pipeline| {
                         let over = |slot: &Slot<_, _>| slot.has_ended(Side::Source) || slot.error.is_some();
                         pipeline.slot(id).is_none_or(over)
                     });
-                    error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
                 }
+                error = error.or_refusal(self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()));
                 if matches!(error, RemoteError::Data { .. } | RemoteError::Stalled { .. })
                     && self.peers.session.other_driver().is_some()
                 {

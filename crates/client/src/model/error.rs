@@ -1,5 +1,6 @@
 //! Errors of operations at servers and on local data.
 
+mod cause;
 mod public;
 mod recovery;
 mod words;
@@ -234,10 +235,8 @@ impl RemoteError {
             | Self::Silent { .. } => FailureKind::Unreachable,
             Self::Data { source, .. } => match **source {
                 ropewalk_engine::Error::Stalled { .. } => FailureKind::Stalled,
-                // The server was reached, and sent invalid data.
-                ropewalk_engine::Error::Protocol { .. } | ropewalk_engine::Error::TooMuch { .. } => {
-                    FailureKind::Other
-                }
+                // The server was reached; what it sent is invalid, or this host is the reason.
+                _ if self.is_known_here() => FailureKind::Other,
                 _ => FailureKind::Unreachable,
             },
             Self::Local { source, .. } => local_kind(source),

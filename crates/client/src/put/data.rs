@@ -100,7 +100,7 @@ impl Flow<'_> {
                 drop(channel);
                 let mut error = failure
                     .unwrap_or_else(|| RemoteError::data(self.peers.session.control.peer(), path, source));
-                if matches!(error, RemoteError::Data { .. }) {
+                if error.may_be_consequence() {
                     let over = |slot: &Slot<_, _>| {
                         slot.has_ended(Side::Destination) || slot.error.is_some() && !slot.awaits_refusal()
                     };
@@ -111,8 +111,8 @@ impl Flow<'_> {
                     if self.pipeline.is_behind_refusal(id) {
                         return Ok(());
                     }
-                    error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
                 }
+                error = error.or_refusal(self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()));
                 if matches!(error, RemoteError::Data { .. } | RemoteError::Stalled { .. })
                     && self.peers.session.other_driver().is_some()
                 {
