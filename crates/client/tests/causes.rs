@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use common::*;
-use ropewalk_client::{FailureKind, Location, Options};
+use ropewalk_client::{Auto, FailureKind, Location, Options, Pair};
 use ropewalk_tests::fake_server::{Data, FakeServer};
 use ropewalk_tests::scratch::Scratch;
 
@@ -110,5 +110,54 @@ fn full_destination_is_the_cause_of_a_copy_through_here() -> Result<()> {
     let (kind, error) = failure(at(&source), at(&destination), &options)?;
     ensure!(stored.load(Ordering::SeqCst), "{:?}", destination.commands());
     ensure!(error.contains("552 No space left") && kind == FailureKind::NoSpace, "{kind:?}: {error}");
+    Ok(())
+}
+
+/// If a file fails, the sessions with both servers are made again, because one server may still
+/// wait for the other one. No other file counts a try.
+#[test]
+fn copy_between_servers_goes_on_over_a_new_channel_after_426() -> Result<()> {
+    const SIZE: u64 = 100;
+    let failed = Arc::new(AtomicBool::new(false));
+    let source = FakeServer::start(
+        SIZE,
+        Arc::new(move |_: &str, data: &Data, control: &mut TcpStream| {
+            control.write_all(b"150 here it comes\r\n")?;
+            let mut data = data.open()?;
+            if !failed.swap(true, Ordering::SeqCst) {
+                drop(data);
+                return Ok(control.write_all(BROKEN_OFF)?);
+            }
+            data.write_all(&[0; SIZE as usize])?;
+            drop(data);
+            Ok(control.write_all(b"226 sent\r\n")?)
+        }),
+    )?;
+    let destination = FakeServer::start(
+        SIZE,
+        Arc::new(|verb: &str, data: &Data, control: &mut TcpStream| {
+            if verb == "CKSM" {
+                return Ok(control.write_all(b"500 no\r\n")?);
+            }
+            control.write_all(b"150 send it\r\n")?;
+            let came = data.open()?.read_to_end(&mut Vec::new())? as u64;
+            Ok(control.write_all(if came == SIZE { b"226 stored\r\n" } else { BROKEN_OFF })?)
+        }),
+    )?;
+    let pairs = ["f", "g", "h"].map(|name| {
+        let at = |server: &FakeServer| place(&format!("ftp://{}/{name}", server.address()));
+        Pair { source: at(&source), destination: at(&destination), window: None }
+    });
+    let options = options().with(|o| {
+        o.storage.in_place = true;
+        o.tuning.files = Auto::Set(1);
+    });
+    let told = run_pairs(pairs.to_vec(), &options)?.succeeded()?;
+    ensure!(told.summary.retries == 1 && told.summary.files_done == 3, "{:?}", told.summary);
+    for (server, channel) in [(&source, "PORT"), (&destination, "PASV")] {
+        let commands = server.commands();
+        let count = |verb: &str| commands.iter().filter(|line| line.starts_with(verb)).count();
+        ensure!((count("USER"), count(channel)) == (2, 2), "{commands:#?}");
+    }
     Ok(())
 }
