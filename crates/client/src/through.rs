@@ -272,7 +272,7 @@ fn give(
         return Err(failure);
     }
     let sent = sent.map_err(|e| RemoteError::data(session.control.peer(), path, e));
-    if sent.as_ref().is_err_and(RemoteError::may_be_consequence) {
+    if matches!(sent, Err(RemoteError::Data { .. })) {
         session.control.last_words(&mut |answer| {
             if let Some(answer) = answer {
                 hear(pipeline, ctx, None, Side::Destination, answer);

@@ -130,7 +130,7 @@ impl Flow<'_> {
                     true => RemoteError::Grew { peer, path },
                     false => RemoteError::data(&peer, path, source),
                 });
-                if error.may_be_consequence() {
+                if matches!(error, RemoteError::Data { .. }) {
                     self.last_words(Side::Source, |pipeline| {
                         let over = |slot: &Slot<_, _>| slot.has_ended(Side::Source) || slot.error.is_some();
                         pipeline.slot(id).is_none_or(over)

@@ -37,8 +37,9 @@ pub(crate) enum RemoteError {
     Connect { peer: String, source: io::Error, hint: String },
     #[error("control connection with {peer}: {source}")]
     Control { peer: String, source: io::Error },
-    #[error("{path}: data connection with {peer}: {source}{}", announced(source))]
-    Data { peer: String, path: BString, source: Box<ropewalk_engine::Error> },
+    /// `reply`: what the server has answered after this end had broken the transfer off.
+    #[error("{path}: data connection with {peer}: {source}{}{}", announced(source), answered(reply.as_ref()))]
+    Data { peer: String, path: BString, source: Box<ropewalk_engine::Error>, reply: Option<Reply> },
     #[error("{path}: {source}")]
     Local { path: BString, source: ropewalk_storage::Error },
     #[error("{peer} refused the log-in: {}", text(reply))]
@@ -149,6 +150,10 @@ fn announced(error: &ropewalk_engine::Error) -> &'static str {
         }
         _ => "",
     }
+}
+
+fn answered(reply: Option<&Reply>) -> String {
+    reply.map(|reply| format!(" (its reply: {})", plain(reply))).unwrap_or_default()
 }
 
 /// Whether the network or the peer is the reason why a connection could not be made, and not this
@@ -345,7 +350,7 @@ impl RemoteError {
                 Self::Local { path, source }
             }
             E::Writer(source) => Self::Output(source),
-            source => Self::Data { peer: peer.to_owned(), path, source: Box::new(source) },
+            source => Self::Data { peer: peer.to_owned(), path, source: Box::new(source), reply: None },
         }
     }
 

@@ -100,7 +100,7 @@ impl Flow<'_> {
                 drop(channel);
                 let mut error = failure
                     .unwrap_or_else(|| RemoteError::data(self.peers.session.control.peer(), path, source));
-                if error.may_be_consequence() {
+                if matches!(error, RemoteError::Data { .. }) {
                     let over = |slot: &Slot<_, _>| {
                         slot.has_ended(Side::Destination) || slot.error.is_some() && !slot.awaits_refusal()
                     };

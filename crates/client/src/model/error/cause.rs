@@ -33,18 +33,21 @@ impl RemoteError {
 
     /// The cause, if a transfer has failed with this error and the server has answered its command
     /// with `refusal`.
-    pub(crate) fn or_refusal(self, refusal: Option<Self>) -> Self {
+    pub(crate) fn or_refusal(mut self, refusal: Option<Self>) -> Self {
         let Some(refusal) = refusal else { return self };
         // Data that was found to be forged, or the server's alert: a reply that says only that the
         // connection has ended does not know better.
         let invalid = matches!(&self, Self::Data { source, .. } if is_of_invalid_data(source));
         let is_known =
             !self.may_be_consequence() || invalid && matches!(refusal.reply_code(), Some(425 | 426));
-        if is_known {
-            tracing::debug!(cause = %self, %refusal, "the server's reply follows from what failed here");
-            return self;
+        if !is_known {
+            return refusal;
         }
-        refusal
+        tracing::debug!(cause = %self, %refusal, "the server's reply follows from what failed here");
+        if let (Self::Data { reply, .. }, Self::Refused { reply: said, .. }) = (&mut self, refusal) {
+            *reply = Some(said);
+        }
+        self
     }
 }
 
@@ -82,7 +85,7 @@ mod tests {
     use crate::FailureKind;
 
     fn data(source: E) -> RemoteError {
-        RemoteError::Data { peer: "p".into(), path: "/f".into(), source: Box::new(source) }
+        RemoteError::Data { peer: "p".into(), path: "/f".into(), source: Box::new(source), reply: None }
     }
 
     #[test]
@@ -122,9 +125,11 @@ mod tests {
             connect(io::ErrorKind::Unsupported.into()),
         ];
         for error in here.map(data) {
-            let told = error.to_string();
+            let (told, transient) = (error.to_string(), error.is_transient());
             assert_eq!((error.kind(), error.may_be_consequence()), (FailureKind::Other, false), "{told}");
-            assert_eq!(error.or_refusal(Some(refusal(552))).to_string(), told);
+            let both = error.or_refusal(Some(refusal(552)));
+            assert_eq!(both.to_string(), format!("{told} (its reply: 552 it broke)"));
+            assert_eq!((both.kind(), both.is_transient()), (FailureKind::Other, transient), "{told}");
         }
         // Local data, and the end of a transfer by this end.
         for error in [
