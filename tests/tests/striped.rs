@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,6 +14,7 @@ use ropewalk_tests::control::Control;
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::nodes::{GctSite, Site, cp, layout};
 use ropewalk_tests::process::Program;
+use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::{peers, tree};
 
 const SIZE: u64 = 10_000_001;
@@ -126,6 +127,44 @@ fn client_uses_all_nodes_both_ways() {
     tree::ensure_same(&from, &again).unwrap();
     for wrong in [["--stripes", "0"], ["--stripe-block-size", "0"]] {
         cp(&wrong, &source, site.server.url("there")).failed().unwrap();
+    }
+}
+
+/// A number that the user sets is of each node; a limit, and what the tuner chooses, of all.
+#[test]
+fn most_streams_hold_for_all_nodes_together() {
+    let (site, _nodes) = site(3);
+    let source = source(site.scratch.path());
+    let (copied, back) = (site.shared("there"), site.scratch.join("back"));
+    for (delay, options, most) in [
+        (0, &["--max-streams", "3"][..], 3),
+        (0, &["--max-streams", "2"], 3),
+        (0, &["--max-streams", "3", "-p", "2"], 6),
+        // The path is tuned.
+        (5, &["--max-streams", "7"], 7),
+    ] {
+        let proxy = Proxy::start(site.server.address()).unwrap();
+        proxy.delay_lines(Duration::from_millis(delay));
+        let there = site.server.url_at(proxy.address(), "there");
+        let local = site.server.url("copy");
+        let options: Vec<&str> = ["--stripes", "auto"].iter().chain(options).copied().collect();
+        let mut before = 0;
+        let mut made = |from: &OsStr, to: &OsStr| {
+            cp(&options, from, to).succeeded().unwrap();
+            let now = proxy.data_connections();
+            let made = now - std::mem::replace(&mut before, now);
+            assert!((3..=most).contains(&made), "{options:?} {from:?} to {to:?}: {made} connections");
+        };
+        made(source.as_os_str(), there.as_ref());
+        ensure_same(&source, &copied).unwrap();
+        made(there.as_ref(), back.as_os_str());
+        ensure_same(&source, &back).unwrap();
+        // Between two servers.
+        made(there.as_ref(), local.as_ref());
+        ensure_same(&source, &site.shared("copy")).unwrap();
+        for path in [&copied, &back, &site.shared("copy")] {
+            fs::remove_file(path).unwrap();
+        }
     }
 }
 

@@ -237,6 +237,10 @@ fn shown(name: &BStr) -> String {
 /// Asks the user a yes-or-no question.
 fn confirm(question: &str) -> bool {
     let _question = screen::question();
+    if screen::is_in_background(io::stdin()) {
+        say(format!("ropewalk: in the background, so this counts as no: {question}"));
+        return false;
+    }
     loop {
         eprint!("{question} (yes/no) ");
         let mut answer = String::new();
@@ -322,9 +326,11 @@ pub(crate) fn ask_new_passphrase(place: &str) -> anyhow::Result<Zeroizing<String
     Ok(phrase)
 }
 
-/// Whether ssh can ask the user: it opens the terminal itself, whatever standard input is.
+/// Whether ssh can ask the user: it opens the terminal itself, whatever standard input is. In the
+/// background the kernel would stop ssh and this program with it.
 pub(crate) fn ssh_may_ask() -> bool {
-    io::stderr().is_terminal() && File::open("/dev/tty").is_ok()
+    let asks = |terminal: File| !screen::is_in_background(&terminal);
+    io::stderr().is_terminal() && File::open("/dev/tty").is_ok_and(asks)
 }
 
 fn is_anonymous(user: &BStr) -> bool {

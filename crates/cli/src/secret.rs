@@ -17,10 +17,14 @@ const LONGEST: usize = 4096;
 /// signal would not.
 ///
 /// # Errors
-/// There is no terminal; its input ends; or Ctrl-C, in which case the process gets the signal.
+/// There is no terminal; this program is in its background; its input ends; or Ctrl-C, in which
+/// case the process gets the signal.
 pub(crate) fn ask(prompt: &str) -> io::Result<Zeroizing<String>> {
     let _question = screen::question();
     let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
+    if screen::is_in_background(&terminal) {
+        return Err(io::Error::other("a program in the background cannot ask at the terminal"));
+    }
     let shown = Shown { modes: tcgetattr(&terminal)?, terminal: terminal.try_clone()? };
     let mut hidden = shown.modes.clone();
     hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN);

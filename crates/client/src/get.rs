@@ -221,10 +221,12 @@ impl Peers for Sender {
         let elastic = flow.peers.session.can.streams;
         let channel = flow.peers.session.channel()?;
         if new {
-            channel.wanted = (channel.streams > 1 && elastic).then(|| Wanted::new(channel.streams));
+            channel.wanted =
+                (channel.streams > 1 && elastic).then(|| Wanted::spread(channel.streams, channel.spread));
         }
         flow.wanted = channel.wanted.clone();
-        Some((channel.streams, channel.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There)))
+        let control = channel.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There);
+        Some((channel.spread.connections(channel.streams), control))
     }
 
     fn submission<'w>(

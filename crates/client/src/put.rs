@@ -186,7 +186,7 @@ impl Peers for Receiver {
 
     fn stream_control(flow: &mut Flow<'_>, _: bool) -> Option<(u32, StreamControl)> {
         let channel = flow.peers.session.channel()?;
-        Some((channel.streams, stream_control(channel)))
+        Some((channel.spread.connections(channel.streams), stream_control(channel)))
     }
 
     fn submission<'w>(
@@ -332,6 +332,6 @@ impl Flow<'_> {
 fn stream_control(channel: &Channel) -> StreamControl {
     match channel.streams {
         0 | 1 => StreamControl::Fixed,
-        _ => StreamControl::Here(channel.data.parallelism(), channel.data.congestion()),
+        _ => StreamControl::Here(channel.data.parallelism(), channel.data.congestion(), channel.spread),
     }
 }

@@ -46,7 +46,7 @@ use crate::place::{Endpoint, Serving};
 use crate::setup::{Setup, advertised, reachable};
 use crate::task::{Task, differs};
 use crate::tls;
-use crate::tune::{MOST_BUFFER, Participant, PathTuner, Wanted};
+use crate::tune::{MOST_BUFFER, Participant, PathTuner, Spread, Wanted};
 use crate::{DataMode, Entry, Event, PasswordPrompt, RemoteError};
 use ropewalk_protocol::feature::Features;
 

@@ -36,7 +36,7 @@ use crate::report::Meter;
 use crate::session::{Binding, Session, active, agree, port};
 use crate::setup::reachable;
 use crate::task::Task;
-use crate::tune::{Ends, StreamControl, Wanted};
+use crate::tune::{Ends, Spread, StreamControl, Wanted};
 use crate::verify::Check;
 use crate::watch::{AT_ONCE, Stall};
 use crate::work::{Job, Route};
@@ -55,6 +55,8 @@ pub(crate) struct Pair {
     meeting: Meeting,
     /// MODE and streams of the data channel between the two; `None` before there is one.
     channel: Option<(Mode, u32)>,
+    /// How these streams are spread over the addresses of the destination.
+    spread: Spread,
     /// The key of that channel, where both servers take one.
     binding: Option<Binding>,
     stall: Stall,
@@ -94,6 +96,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         servers: Servers { source, destination },
         meeting: Meeting::default(),
         channel: None,
+        spread: Spread::tuned(1),
         binding: None,
         stall: Stall::new(worker.ctx.options().timeouts.stall),
         looked: Instant::now(),
@@ -203,9 +206,10 @@ impl Peers for Pair {
             flow.participant.as_ref()?.moves_elsewhere();
             // A destination that connects would not make the streams that are added.
             let adjustable = pair.servers.source.can.streams && pair.meeting.connects() == Side::Source;
-            flow.wanted = (streams > 1 && adjustable).then(|| Wanted::new(streams));
+            flow.wanted = (streams > 1 && adjustable).then(|| Wanted::spread(streams, pair.spread));
         }
-        Some((streams, flow.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There)))
+        let control = flow.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There);
+        Some((pair.spread.connections(streams), control))
     }
 
     fn submission<'w>(
@@ -422,7 +426,8 @@ impl Flow<'_> {
         let id = self.pipeline.preliminary(side).filter(|_| side == Side::Destination);
         let Some((id, slot)) = id.and_then(|id| Some((id, self.pipeline.slot_mut(id)?))) else { return };
         // Files behind the first one in the pipeline use the same connections.
-        let streams = if id == first { self.peers.channel.map_or(1, |(_, streams)| streams) } else { 0 };
+        let connections = |(_, streams)| self.peers.spread.connections(streams);
+        let streams = if id == first { self.peers.channel.map_or(1, connections) } else { 0 };
         let more = slot.own.hear(perf, &slot.range, streams);
         self.peers.moved = self.peers.moved.saturating_add(more);
         self.look_for_nodes();

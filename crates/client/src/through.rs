@@ -271,16 +271,17 @@ fn give(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    if sent.is_err() {
+    let sent = sent.map_err(|e| RemoteError::data(session.control.peer(), path, e));
+    if matches!(sent, Err(RemoteError::Data { .. })) {
         session.control.last_words(&mut |answer| {
             if let Some(answer) = answer {
                 hear(pipeline, ctx, None, Side::Destination, answer);
             }
             over(pipeline)
         });
-        if let Some(refused) = pipeline.slot_mut(id).and_then(|slot| slot.error.take()) {
-            return Err(refused);
-        }
     }
-    sent.map(|sent| sent.bytes).map_err(|e| RemoteError::data(session.control.peer(), path, e))
+    match sent {
+        Ok(sent) => Ok(sent.bytes),
+        Err(error) => Err(error.or_refusal(pipeline.slot_mut(id).and_then(|slot| slot.error.take()))),
+    }
 }

@@ -18,6 +18,7 @@ mod path_tuner;
 mod path_use;
 mod pressure;
 mod span;
+mod spread;
 mod stack_choice;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub(crate) use participant::{Participant, StreamControl, Wanted, useful_streams}
 pub(crate) use path_tuner::PathTuner;
 pub(crate) use path_use::{Load, PathUse, Paths};
 pub(crate) use pressure::Processors;
+pub(crate) use spread::Spread;
 
 use crate::path_defaults::{DEEPEST, NEAR, PathDefaults};
 use crate::task::Task;
@@ -177,6 +179,7 @@ impl Tune {
         let ends_name = ends.name();
         let path_tuner = PathTuner::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
         let path_tuner = path_tuner.within(self.limit.clone());
+        let measured = options.prior.is_some() || options.capacity.is_some();
         let path_tuner = if self.passes { path_tuner.beside_another() } else { path_tuner };
         let path_tuner = match self.chooses_stack() {
             true => path_tuner.choosing_stack(self.memory.recall_stack(&ends_name)),
@@ -189,7 +192,8 @@ impl Tune {
             Some((files, bytes)) if many => {
                 path_tuner.for_many(path.busy_sessions(&self.options, files, bytes))
             }
-            _ => path_tuner,
+            _ if measured => path_tuner,
+            _ => path_tuner.with_first_of_each_address(),
         })
     }
 

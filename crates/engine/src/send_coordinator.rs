@@ -98,6 +98,10 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
     }
 
     pub(crate) fn run(&mut self, wires: Vec<Wire>, reused: bool) -> Result<()> {
+        self.run_all(wires, reused).map_err(|e| self.cause(e))
+    }
+
+    fn run_all(&mut self, wires: Vec<Wire>, reused: bool) -> Result<()> {
         let shared = self.shared;
         let (version, parallelism) = shared.core.parallelism.state();
         self.seen = version;
@@ -351,7 +355,8 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
     fn cause(&self, error: Error) -> Error {
         // The messages of streams that have ended well stay: a receiver that has all bytes closes
         // all connections, and then this stream may fail before they were heard.
-        if error.is_network() { self.shared.take_failure().unwrap_or(error) } else { error }
+        let follows = error.is_network() || matches!(error, Error::Aborted);
+        if follows { self.shared.take_failure().unwrap_or(error) } else { error }
     }
 
     /// Closes connections that a receiver has made and that are of no use any more. After a

@@ -106,8 +106,9 @@ impl<'a> Shared<'a> {
         std::mem::take(&mut *self.messages.lock())
     }
 
-    /// Takes the first failure that a thread has reported, if it is not one of the network. All
-    /// other messages stay, because the coordinating thread counts its threads by them.
+    /// Takes the first failure that a thread has reported, if it is neither one of the network nor
+    /// of a transfer that was broken off. All other messages stay, because the coordinating thread
+    /// counts its threads by them.
     pub(crate) fn take_failure(&self) -> Option<Error> {
         take_failure(&mut self.messages.lock())
     }
@@ -326,7 +327,8 @@ impl<'a> Shared<'a> {
 }
 
 fn take_failure(messages: &mut Vec<Message>) -> Option<Error> {
-    let is_failure = |message: &Message| matches!(message, Message::Ended(Err(e)) if !e.is_network());
+    let is_cause = |error: &Error| !error.is_network() && !matches!(error, Error::Aborted);
+    let is_failure = |message: &Message| matches!(message, Message::Ended(Err(e)) if is_cause(e));
     let at = messages.iter().position(is_failure)?;
     match messages.remove(at) {
         Message::Ended(Err(error)) => Some(error),
@@ -402,8 +404,12 @@ mod tests {
         let mut messages = vec![Message::Connected(Ok(())), Message::Ended(Err(lost()))];
         assert!(take_failure(&mut messages).is_none());
         assert_eq!(messages.len(), 2);
+        let changed = Error::SourceChanged { expected: 2, found: 1 };
+        messages.insert(1, Message::Ended(Err(changed)));
+        assert!(matches!(take_failure(&mut messages), Some(Error::SourceChanged { .. })));
         messages.insert(1, Message::Ended(Err(Error::Aborted)));
-        assert!(matches!(take_failure(&mut messages), Some(Error::Aborted)));
+        assert!(take_failure(&mut messages).is_none());
+        messages.remove(1);
         assert!(matches!(
             messages[..],
             [Message::Connected(Ok(())), Message::Ended(Err(Error::PeerClosed { .. }))]

@@ -6,12 +6,14 @@
 //! writes to the terminal block while it is held.
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use rustix::termios::tcgetwinsize;
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 /// Interval at which the progress line is redrawn.
 const REDRAW: Duration = Duration::from_millis(250);
@@ -69,6 +71,13 @@ impl Drop for Hold {
     fn drop(&mut self) {
         SCREEN.lock().held -= 1;
     }
+}
+
+/// Whether this program is in the background of its terminal. The kernel would stop it if it read
+/// from the terminal or changed its modes, and the user might not see why nothing happens.
+pub(crate) fn is_in_background(terminal: impl AsFd) -> bool {
+    // There is an error if it is not the terminal of this session: then nothing is stopped.
+    tcgetpgrp(terminal).is_ok_and(|foreground| foreground != getpgrp())
 }
 
 /// A question of our own. Other questions wait until it is answered.

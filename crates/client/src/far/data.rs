@@ -371,10 +371,13 @@ impl Session {
         result: ropewalk_engine::Result<T>,
         ended: Option<Reply>,
     ) -> Result<T, RemoteError> {
-        match (result, ended) {
-            (Ok(_) | Err(_), Some(reply)) if reply.is_failure() => Err(self.refused(command, reply)),
-            (Ok(value), _) => Ok(value),
-            (Err(error), _) => Err(RemoteError::data(self.control.peer(), path, error)),
+        let refusal = ended.filter(Reply::is_failure).map(|reply| self.refused(command, reply));
+        match (result, refusal) {
+            (Ok(_), Some(refusal)) => Err(refusal),
+            (Ok(value), None) => Ok(value),
+            (Err(error), refusal) => {
+                Err(RemoteError::data(self.control.peer(), path, error).or_refusal(refusal))
+            }
         }
     }
 

@@ -135,8 +135,8 @@ impl Flow<'_> {
                         let over = |slot: &Slot<_, _>| slot.has_ended(Side::Source) || slot.error.is_some();
                         pipeline.slot(id).is_none_or(over)
                     });
-                    error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
                 }
+                error = error.or_refusal(self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()));
                 if matches!(error, RemoteError::Data { .. } | RemoteError::Stalled { .. })
                     && self.peers.session.other_driver().is_some()
                 {

@@ -1,5 +1,6 @@
 //! Errors of operations at servers and on local data.
 
+mod cause;
 mod public;
 mod recovery;
 mod words;
@@ -36,8 +37,9 @@ pub(crate) enum RemoteError {
     Connect { peer: String, source: io::Error, hint: String },
     #[error("control connection with {peer}: {source}")]
     Control { peer: String, source: io::Error },
-    #[error("{path}: data connection with {peer}: {source}{}", announced(source))]
-    Data { peer: String, path: BString, source: Box<ropewalk_engine::Error> },
+    /// `reply`: what the server has answered after this end had broken the transfer off.
+    #[error("{path}: data connection with {peer}: {source}{}{}", announced(source), answered(reply.as_ref()))]
+    Data { peer: String, path: BString, source: Box<ropewalk_engine::Error>, reply: Option<Reply> },
     #[error("{path}: {source}")]
     Local { path: BString, source: ropewalk_storage::Error },
     #[error("{peer} refused the log-in: {}", text(reply))]
@@ -150,6 +152,10 @@ fn announced(error: &ropewalk_engine::Error) -> &'static str {
     }
 }
 
+fn answered(reply: Option<&Reply>) -> String {
+    reply.map(|reply| format!(" (its reply: {})", plain(reply))).unwrap_or_default()
+}
+
 /// Whether the network or the peer is the reason why a connection could not be made, and not this
 /// host.
 fn is_of_network(kind: io::ErrorKind) -> bool {
@@ -234,10 +240,8 @@ impl RemoteError {
             | Self::Silent { .. } => FailureKind::Unreachable,
             Self::Data { source, .. } => match **source {
                 ropewalk_engine::Error::Stalled { .. } => FailureKind::Stalled,
-                // The server was reached, and sent invalid data.
-                ropewalk_engine::Error::Protocol { .. } | ropewalk_engine::Error::TooMuch { .. } => {
-                    FailureKind::Other
-                }
+                // The server was reached; what it sent is invalid, or this host is the reason.
+                _ if self.is_known_here() => FailureKind::Other,
                 _ => FailureKind::Unreachable,
             },
             Self::Local { source, .. } => local_kind(source),
@@ -346,7 +350,7 @@ impl RemoteError {
                 Self::Local { path, source }
             }
             E::Writer(source) => Self::Output(source),
-            source => Self::Data { peer: peer.to_owned(), path, source: Box::new(source) },
+            source => Self::Data { peer: peer.to_owned(), path, source: Box::new(source), reply: None },
         }
     }
 

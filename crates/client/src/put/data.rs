@@ -111,8 +111,8 @@ impl Flow<'_> {
                     if self.pipeline.is_behind_refusal(id) {
                         return Ok(());
                     }
-                    error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
                 }
+                error = error.or_refusal(self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()));
                 if matches!(error, RemoteError::Data { .. } | RemoteError::Stalled { .. })
                     && self.peers.session.other_driver().is_some()
                 {

@@ -11,7 +11,10 @@ use super::*;
 pub(crate) struct Channel {
     pub data: DataChannel,
     pub mode: Mode,
+    /// As they were asked for.
     pub streams: u32,
+    /// How these are spread over the addresses of the server.
+    pub spread: Spread,
     /// We listen: the peer's preliminary reply follows its connections.
     pub listening: bool,
     /// Its connections are authenticated or bound, which needs both sides: the peer's preliminary
@@ -166,7 +169,7 @@ impl Session {
         self.trust_each_other()?;
         self.change_driver()?;
         let extended = mode == Mode::ExtendedBlock;
-        let parallelism = extended.then_some(streams);
+        let parallelism = extended.then_some(self.spread(1).each(streams));
         self.uses_one_port()?;
         let striped = self.may_stripe(mode) && !self.cannot_call_back();
         self.channel = Some(if extended && (!self.can.passive_sender || striped) {
@@ -262,7 +265,8 @@ impl Session {
         let stack = self.data_stack(binding, way.driver)?;
         stack.apply(&mut options);
         options.token = way.token;
-        let settings = self.channel_settings(mode, streams, options);
+        let spread = self.spread(way.addresses.len() as u32);
+        let settings = self.channel_settings(mode, spread.each(streams), options);
         let mut data = DataChannel::active(
             stack.driver,
             way.addresses,
@@ -273,7 +277,16 @@ impl Session {
         data.set_resend(self.resends);
         data.set_marking(self.setup.marking(self.net_stack().as_ref()));
         let authenticated = self.authenticates_data() || binding.is_some();
-        Ok(Channel { data, mode, streams, listening: false, authenticated, sending: false, wanted: None })
+        Ok(Channel {
+            data,
+            mode,
+            streams,
+            spread,
+            listening: false,
+            authenticated,
+            sending: false,
+            wanted: None,
+        })
     }
 
     fn channel_settings(&self, mode: Mode, streams: u32, options: DriverOptions) -> ChannelSettings {
@@ -310,8 +323,9 @@ impl Session {
         let address = advertised(listener.local_addr().and_then(|local| local.socket()).map_err(broken)?);
         let senders = self.senders(mode, inline)?;
         let addresses = vec![address; senders as usize];
-        self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(active(addresses)))?;
-        let settings = self.channel_settings(mode, streams, options);
+        let spread = self.spread(senders);
+        self.prepare(mode, Some(spread.each(streams)), inline, binding.as_ref(), Some(active(addresses)))?;
+        let settings = self.channel_settings(mode, spread.each(streams), options);
         let mut data = DataChannel::passive(
             listener,
             settings,
@@ -322,7 +336,16 @@ impl Session {
         data.set_marking(self.setup.marking(self.net_stack().as_ref()));
         data.set_senders(senders);
         let authenticated = self.authenticates_data() || binding.is_some();
-        Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false, wanted: None })
+        Ok(Channel {
+            data,
+            mode,
+            streams,
+            spread,
+            listening: true,
+            authenticated,
+            sending: false,
+            wanted: None,
+        })
     }
 
     /// The address at which the server listens for a channel with these options: PASV, or EPSV if

@@ -21,6 +21,11 @@ impl Session {
         wanted && mode == Mode::ExtendedBlock && self.can.striped
     }
 
+    /// How the streams of a channel are spread over so many addresses of the server.
+    pub(super) fn spread(&self, addresses: u32) -> Spread {
+        Spread::of(&self.setup.options.tuning, self.path_tuner.is_some(), addresses)
+    }
+
     /// The most data nodes of the server that a channel in MODE E is to have.
     pub(super) fn most_nodes(&self) -> u32 {
         match self.setup.options.data.stripes.filter(|_| self.may_stripe(Mode::ExtendedBlock)) {

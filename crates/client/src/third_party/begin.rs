@@ -40,7 +40,11 @@ impl<'w> Flow<'w> {
         self.peers.servers.destination.end_channel();
         self.peers.servers.source.end_channel();
         self.peers.renewal = None;
-        let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
+        let extended = mode == Mode::ExtendedBlock;
+        let spread =
+            |addresses| Spread::of(&self.worker.ctx.options().tuning, self.participant.is_some(), addresses);
+        self.peers.spread = spread(1);
+        let parallelism = extended.then_some(self.peers.spread.each(streams));
         self.peers.servers.source.wants_path = self.participant.is_some() && streams > 1;
         self.peers.servers.source.wants_resend = self.peers.servers.destination.can.resend;
         self.peers.servers.destination.wants_resend = self.peers.servers.source.can.resend;
@@ -64,6 +68,8 @@ impl<'w> Flow<'w> {
                 self.peers.servers.destination.frequent_markers()?;
             }
             let addresses = self.peers.servers.destination.passive_addresses(mode, inline, binding)?;
+            self.peers.spread = spread(addresses.len() as u32);
+            let parallelism = extended.then_some(self.peers.spread.each(streams));
             let prepared = self.peers.servers.source.prepare(
                 mode,
                 parallelism,
@@ -184,7 +190,8 @@ impl<'w> Flow<'w> {
     /// Tells the source, whenever that changes, how many streams it should use.
     pub(super) fn tell_streams(&mut self) -> Result<(), RemoteError> {
         if let Some(granted) = self.peers.servers.source.control.take_granted() {
-            self.peers.channel = self.peers.channel.map(|(mode, _)| (mode, granted));
+            let streams = self.peers.spread.all(granted);
+            self.peers.channel = self.peers.channel.map(|(mode, _)| (mode, streams));
         }
         let Some(streams) = self.wanted.as_ref().and_then(Wanted::news) else { return Ok(()) };
         self.peers.servers.source.control.set_streams(streams)

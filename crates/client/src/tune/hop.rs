@@ -15,6 +15,7 @@ use super::participant::{Participant, StreamControl, Wanted, useful_streams};
 use super::path_tuner::PathTuner;
 use super::path_use::{Load, PathUse, Paths};
 use super::pressure::Processors;
+use super::spread::Spread;
 use super::{Ends, Tune};
 use crate::{Auto, Options};
 
@@ -84,7 +85,11 @@ impl Hop {
 
     /// This host sends over a data channel of this many streams.
     pub(crate) fn sends(&self, streams: u32, parallelism: Parallelism, congestion: Congestion) {
-        self.participant.opened(streams, self.most, StreamControl::Here(parallelism, congestion));
+        self.participant.opened(
+            streams,
+            self.most,
+            StreamControl::Here(parallelism, congestion, Spread::tuned(1)),
+        );
     }
 
     /// The far server sends over a data channel of this many streams. `new`: the channel was made

@@ -1,10 +1,12 @@
 //! Results of earlier transfers by path: `paths.json` beside the journals.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ropewalk_files::OnDisk;
 use ropewalk_tuning::tuner::Prior;
@@ -14,6 +16,12 @@ use super::stack_choice::Compared;
 use crate::model::xdg::state_directory;
 
 const NAME: &str = "paths.json";
+/// The file that a program locks while it changes the other one. It is never removed.
+const LOCK: &str = "paths.lock";
+/// Others hold the lock for as long as a small file takes to write, unless they are stopped. Then
+/// the results of this run are not worth a longer wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const WAIT: Duration = Duration::from_millis(5);
 const VERSION: u32 = 1;
 /// Most paths; the oldest are dropped.
 const MOST: usize = 1000;
@@ -213,11 +221,12 @@ impl Memory {
         }
     }
 
-    /// Changes the file.
+    /// Changes the file, which other runs may change at the same time. Readers need no lock,
+    /// because the file is replaced atomically.
     fn change(&self, change: impl FnOnce(&mut Paths)) -> io::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         fs::create_dir_all(directory)?;
-        // If two runs end at the same time, the later one wins. The file is replaced atomically.
+        let _lock = Lock::take(&directory.join(LOCK))?;
         let mut all = self.read().unwrap_or_default();
         if all.version > VERSION {
             return Err(io::Error::new(io::ErrorKind::Unsupported, format!("{NAME} is of a newer version")));
@@ -244,6 +253,38 @@ impl Memory {
             return None;
         }
         serde_json::from_slice(&text).ok()
+    }
+}
+
+/// The right to change the file, until this is dropped.
+struct Lock(File);
+
+impl Lock {
+    fn take(path: &Path) -> io::Result<Self> {
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+        let deadline = Instant::now() + LONGEST_WAIT;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                // The file system has no locks. Then the last one of several runs wins.
+                Err(TryLockError::Error(error)) => {
+                    tracing::debug!(%error, "{LOCK} cannot be locked");
+                    return Ok(Self(file));
+                }
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                    return Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{LOCK} stays locked")));
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(WAIT),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child process that is just being started has a copy of the descriptor, so that closing
+        // the file would not release the lock.
+        let _ = self.0.unlock();
     }
 }
 
@@ -301,6 +342,35 @@ mod tests {
         assert_eq!(memory.recall("y").map(|p| p.prior.streams), Some(9));
         let mode = fs::metadata(dir.path().join("a/b").join(NAME)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn runs_that_end_at_the_same_time_keep_the_results_of_each_other() {
+        const WRITERS: usize = 8;
+        let dir = tempfile::tempdir().unwrap();
+        let directory = dir.path();
+        let name = |writer: usize, at: usize| format!("{writer} {at}");
+        thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                scope.spawn(move || {
+                    // Each run has its own memory.
+                    for at in 0..10 {
+                        let memory = Memory::new(Some(directory));
+                        match at % 2 {
+                            0 => memory.keep(&[(name(writer, at), prior(7))], &[]),
+                            _ => memory.keep_blocked(&name(writer, at)),
+                        }
+                    }
+                });
+            }
+        });
+        let memory = Memory::new(Some(dir.path()));
+        for (writer, at) in (0..WRITERS).flat_map(|writer| (0..10).map(move |at| (writer, at))) {
+            let name = name(writer, at);
+            let kept =
+                if at % 2 == 0 { memory.recall(&name).is_some() } else { memory.recall_blocked(&name) };
+            assert!(kept, "{name}");
+        }
     }
 
     #[test]

@@ -7,27 +7,38 @@ use ropewalk_engine::{Congestion, Parallelism, Progress};
 use ropewalk_protocol::marker::PathMarker;
 
 use super::path_tuner::PathTuner;
+use super::spread::Spread;
 use crate::ahead::Tuned;
 use crate::path_defaults::Pace;
 
-/// The number of streams that a server should use, and the number that it was asked for.
+/// The number of streams that a server should use to each address of the receiver, and the number
+/// that it was asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted(Arc<(AtomicU32, AtomicU32)>);
+pub(crate) struct Wanted {
+    each: Arc<(AtomicU32, AtomicU32)>,
+    spread: Spread,
+}
 
 impl Wanted {
-    /// The server was asked for this number.
+    /// The server was asked for this number, over one address.
     pub(crate) fn new(streams: u32) -> Self {
-        Self(Arc::new((AtomicU32::new(streams), AtomicU32::new(streams))))
+        Self::spread(streams, Spread::tuned(1))
+    }
+
+    /// The server was asked for this number, over the addresses of `spread`.
+    pub(crate) fn spread(streams: u32, spread: Spread) -> Self {
+        let each = spread.each(streams);
+        Self { each: Arc::new((AtomicU32::new(each), AtomicU32::new(each))), spread }
     }
 
     pub(crate) fn get(&self) -> u32 {
-        self.0.0.load(Ordering::Relaxed)
+        self.each.0.load(Ordering::Relaxed)
     }
 
     /// A new number that the server has to be asked for.
     pub(crate) fn news(&self) -> Option<u32> {
-        let wanted = self.0.0.load(Ordering::Relaxed);
-        (self.0.1.swap(wanted, Ordering::Relaxed) != wanted).then_some(wanted)
+        let wanted = self.get();
+        (self.each.1.swap(wanted, Ordering::Relaxed) != wanted).then_some(wanted)
     }
 }
 
@@ -35,7 +46,7 @@ impl Wanted {
 #[derive(Clone)]
 pub(crate) enum StreamControl {
     /// We send: it changes at once. The congestion control applies to new connections.
-    Here(Parallelism, Congestion),
+    Here(Parallelism, Congestion, Spread),
     /// A Ropewalk server sends: it is asked by SITE STREAMS.
     There(Wanted),
     /// Only with the next data channel.
@@ -47,14 +58,27 @@ impl StreamControl {
         !matches!(self, Self::Fixed)
     }
 
-    pub(super) fn turn(&self, streams: u32, control: Option<&str>) {
+    /// The number of addresses that share the streams.
+    pub(super) fn addresses(&self) -> u32 {
         match self {
-            Self::Here(parallelism, congestion) => {
+            Self::Here(.., spread) | Self::There(Wanted { spread, .. }) => spread.addresses(),
+            Self::Fixed => 1,
+        }
+    }
+
+    /// Changes the number of streams. Returns that of the connections that there are then.
+    pub(super) fn turn(&self, streams: u32, control: Option<&str>) -> u32 {
+        match self {
+            Self::Here(parallelism, congestion, spread) => {
                 congestion.set(control.map(str::to_owned));
-                parallelism.set(streams);
+                parallelism.set(spread.each(streams));
+                spread.connections(streams)
             }
-            Self::There(wanted) => wanted.0.0.store(streams, Ordering::Relaxed),
-            Self::Fixed => {}
+            Self::There(Wanted { each, spread }) => {
+                each.0.store(spread.each(streams), Ordering::Relaxed);
+                spread.connections(streams)
+            }
+            Self::Fixed => streams,
         }
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct PathTuner {
     limit: Option<Arc<Bandwidth>>,
     /// It started with the streams of several files: whether fewer are sufficient was not tested.
     many: bool,
+    /// The first number is a default, which is of each address of a striped server.
+    first_of_each: bool,
     /// Payload bytes that the destination, or our sockets, have accepted.
     moved: AtomicU64,
     /// Another driver than TCP may be tried.
@@ -86,6 +88,8 @@ struct State {
     dealt: u32,
     descended: Instant,
     decisions: u32,
+    /// Streams until the first decision, if they are not those of the tuner.
+    first: Option<u32>,
     /// The last decision did not change the number of connections.
     same: bool,
     /// Participants that will join before the first decision: the first one leaves streams to the
@@ -188,6 +192,7 @@ impl PathTuner {
             dealt: decision.knobs.connections().max(1),
             descended: Instant::now(),
             decisions: 0,
+            first: None,
             same: false,
             expected: 1,
             span: None,
@@ -213,6 +218,7 @@ impl PathTuner {
             known,
             limit: None,
             many: false,
+            first_of_each: false,
             moved: AtomicU64::new(0),
             chooses_stack: false,
             state: Mutex::new(state),
@@ -237,6 +243,12 @@ impl PathTuner {
     pub(super) fn for_many(mut self, sessions: u32) -> Self {
         self.many = true;
         self.state.get_mut().expected = sessions;
+        self
+    }
+
+    /// The first number follows from the round trip alone.
+    pub(super) fn with_first_of_each_address(mut self) -> Self {
+        self.first_of_each = true;
         self
     }
 
@@ -365,6 +377,9 @@ impl PathTuner {
 
     pub(super) fn opened(&self, id: u64, streams: u32, most: u32, stream_control: StreamControl) {
         let mut state = self.state.lock();
+        if self.first_of_each {
+            state.begin_at(stream_control.addresses(), self.cap);
+        }
         if let Some(participant) = state.participant(id) {
             (participant.streams, participant.most, participant.stream_control) =
                 (streams, most, stream_control);

@@ -220,7 +220,7 @@ mod tests {
         let data = |kind| {
             let address = std::net::SocketAddr::from(([127, 0, 0, 1], 2811)).into();
             let source = Box::new(ropewalk_engine::Error::Connect { address, source: io(kind) });
-            E::Data { peer: peer(), path: path(), source }
+            E::Data { peer: peer(), path: path(), source, reply: None }
         };
         let connect =
             E::Connect { peer: peer(), source: io(io::ErrorKind::ConnectionRefused), hint: reason() };

@@ -171,35 +171,37 @@ impl Session {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        let lost =
-            |session: &Self, error| RemoteError::data(session.control.peer(), last.verb().into(), error);
-        // Also after a failure: the server's reason is more precise, and its reply must not stay in
-        // the queue. A server that waits in vain for our connection, because its address leads
-        // elsewhere, replies late, if at all. A server that refused the command would have replied
-        // meanwhile.
-        let ended = match (ended, result) {
-            (Some(reply), result) => (reply, result),
-            (None, Err(e)) if leads_elsewhere(&e) => return Err(lost(self, e)),
-            (None, result) => match (self.control.finish(), result) {
-                (Ok(reply), result) => (reply, result),
-                (Err(_), Err(e @ ropewalk_engine::Error::Connect { .. })) => return Err(lost(self, e)),
+        let elsewhere = result.as_ref().is_err_and(leads_elsewhere);
+        let unconnected = matches!(result, Err(ropewalk_engine::Error::Connect { .. }));
+        let result = result.map_err(|e| RemoteError::data(self.control.peer(), last.verb().into(), e));
+        // Also after a failure: the server's reason may be more precise, and its reply must not
+        // stay in the queue. A server that waits in vain for our connection, because its address
+        // leads elsewhere, replies late, if at all. A server that refused the command would have
+        // replied meanwhile.
+        let ended = match ended {
+            None if elsewhere => None,
+            None => match (self.control.finish(), &result) {
+                (Ok(reply), _) => Some(reply),
+                (Err(_), Err(error)) if unconnected || !error.may_be_consequence() => None,
                 (Err(e), _) => return Err(e),
             },
+            ended => ended,
         };
-        let (ended, result) = ended;
-        match result {
-            Ok(_)
+        match (result, ended) {
+            (Ok(_), Some(ended))
                 if self.quirks.lists_unreadable_as_empty
                     && ended.to_string().contains("failed to open directory") =>
             {
                 Err(self.refused(last.verb(), ended))
             }
-            Ok(received) => self.accept(last.verb(), ended).map(|reply| (received.bytes, Some(reply))),
-            Err(e @ ropewalk_engine::Error::Writer(_)) => {
-                Err(RemoteError::data(self.control.peer(), "".into(), e))
+            (Ok(received), Some(ended)) => {
+                self.accept(last.verb(), ended).map(|reply| (received.bytes, Some(reply)))
             }
-            Err(_) if ended.is_failure() => Err(self.refused(last.verb(), ended)),
-            Err(e) => Err(lost(self, e)),
+            (Ok(_), None) => Err(RemoteError::Desynchronized),
+            (Err(error), ended) => {
+                let refusal = ended.filter(Reply::is_failure).map(|reply| self.refused(last.verb(), reply));
+                Err(error.or_refusal(refusal))
+            }
         }
     }
 }

@@ -110,6 +110,6 @@ impl State {
 
     /// With more streams than this, some are still those of TCP.
     fn moving_most(&self) -> u32 {
-        STREAMS.max(u32::try_from(self.participants.len()).unwrap_or(u32::MAX))
+        STREAMS.max(self.participants.iter().map(|participant| participant.stream_control.addresses()).sum())
     }
 }

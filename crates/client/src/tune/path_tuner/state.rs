@@ -6,7 +6,20 @@ impl State {
     pub(super) fn target(&self) -> u32 {
         match self.stack.driver() {
             Some(_) => stacks::STREAMS,
-            None => self.decision.knobs.connections().max(1),
+            None => {
+                let first = self.first.filter(|_| self.decisions == 0);
+                first.unwrap_or(self.decision.knobs.connections()).max(1)
+            }
+        }
+    }
+
+    /// The first number, which follows from the round trip, is of each of so many addresses, as far
+    /// as `cap` allows. A tuner accepts up to four times what it asked for.
+    pub(super) fn begin_at(&mut self, addresses: u32, cap: u32) {
+        if self.decisions == 0 && addresses > 1 {
+            let first = self.decision.knobs.connections();
+            self.first = Some(first.saturating_mul(addresses.min(4)).min(cap).max(first));
+            self.dealt = self.target();
         }
     }
 
@@ -100,9 +113,8 @@ impl State {
         let count = elastic.len().max(to_come as usize);
         for (n, participant) in elastic.into_iter().enumerate() {
             let share = left.div_ceil((count - n) as u32).clamp(1, participant.most.max(1));
-            left = left.saturating_sub(share);
-            participant.streams = share;
-            participant.stream_control.turn(share, congestion);
+            participant.streams = participant.stream_control.turn(share, congestion);
+            left = left.saturating_sub(participant.streams);
         }
     }
 

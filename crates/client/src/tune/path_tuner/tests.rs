@@ -2,6 +2,7 @@
 use ropewalk_tuning::tuner::{Bottleneck, Kind, Knobs, Options};
 
 use super::super::participant::{Participant, Wanted};
+use super::super::spread::Spread;
 use super::*;
 
 const RTT: Duration = Duration::from_millis(50);
@@ -58,6 +59,52 @@ fn the_first_of_many_leaves_streams_to_those_that_come() {
     drop(state);
     assert_eq!((streams(&path_tuner), path_tuner.prior(128)), (vec![32, 32], None));
     drop(participants);
+}
+
+#[test]
+fn streams_of_several_addresses_are_within_the_limit() {
+    let path_tuner = capped(8, 30);
+    let participant = Participant::new(path_tuner.clone());
+    let wanted = Wanted::spread(8, Spread::tuned(4));
+    assert_eq!(wanted.get(), 2);
+    participant.opened(8, 1000, StreamControl::There(wanted.clone()));
+    assert_eq!((streams(&path_tuner), wanted.get()), (vec![8], 2));
+    let decide = |streams| {
+        let mut state = path_tuner.state.lock();
+        state.decision.knobs.streams = streams;
+        state.decisions += 1;
+        state.follow();
+    };
+    decide(30);
+    assert_eq!((streams(&path_tuner), wanted.get()), (vec![28], 7));
+    // A second session leaves each host one stream.
+    let other = Participant::new(path_tuner.clone());
+    let few = Wanted::spread(1, Spread::tuned(4));
+    other.opened(4, 1, StreamControl::There(few.clone()));
+    assert_eq!((streams(&path_tuner), wanted.get(), few.get()), (vec![24, 4], 6, 1));
+}
+
+#[test]
+fn default_of_a_round_trip_is_of_each_address() {
+    let begun = |first, cap, addresses| {
+        let options = Options { first_streams: first, rtt: Some(0.05), ..Options::default() };
+        let tuner = Kind::Fixed.build(&options).unwrap();
+        let ends = Ends { source: None, destination: Some("gsiftp://a".into()) };
+        let path_tuner = PathTuner::new(ends, RTT, tuner, true, 8, cap).with_first_of_each_address();
+        let path_tuner = Arc::new(path_tuner);
+        let participant = Participant::new(path_tuner.clone());
+        let wanted = Wanted::spread(first, Spread::tuned(addresses));
+        participant.opened(first, 1000, StreamControl::There(wanted.clone()));
+        let first = streams(&path_tuner)[0];
+        // The tuner's own decisions are of all addresses.
+        let mut state = path_tuner.state.lock();
+        state.decisions += 1;
+        (first, wanted.get(), state.target())
+    };
+    assert_eq!(begun(8, 128, 1), (8, 8, 8));
+    assert_eq!(begun(8, 128, 3), (24, 8, 8));
+    assert_eq!(begun(8, 16, 4), (16, 4, 8));
+    assert_eq!(begun(16, 128, 32), (64, 2, 16));
 }
 
 #[test]
