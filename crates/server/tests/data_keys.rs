@@ -253,6 +253,32 @@ fn first_connection_without_key_gets_no_data() {
     silents.into_iter().for_each(gets_nothing);
 }
 
+/// The client would otherwise not know why its transfer is refused, and what to do.
+#[test]
+fn transfer_after_a_setting_that_closed_the_channel_is_refused_with_the_reason() {
+    let site = Site::new(|_| {});
+    std::fs::write(site.path("file"), "content").unwrap();
+    let mut control = site.log_in();
+    control.expect("PBSZ 1048576", 200);
+    for (setting, back) in [("MODE E", "MODE S"), ("PROT P", "PROT C"), ("DCAU A", "DCAU N")] {
+        control.expect("EPSV", 229);
+        control.expect(setting, 200);
+        let refused = control.expect("RETR file", 425);
+        let expected = format!("{} has closed the data channel", &setting[..4]);
+        assert!(
+            refused.contains(&expected) && refused.contains("Send PASV, EPSV or PORT again"),
+            "{refused}"
+        );
+        control.expect(back, 200);
+    }
+    let address = control.bound(1);
+    control.send("RETR file");
+    let mut got = Vec::new();
+    connect(1, address).unwrap().read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"content");
+    control.ends(226);
+}
+
 #[test]
 fn connection_without_key_cannot_feed_upload() {
     let site = Site::new(|_| {});
