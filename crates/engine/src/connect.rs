@@ -149,14 +149,15 @@ impl Core {
     }
 
     pub(crate) fn watch<'a>(
-        &self,
+        &'a self,
         attendant: &'a mut dyn Attendant,
         progress: &'a Progress,
         receiving: bool,
     ) -> Watch<'a> {
         self.flows.set_receiving(receiving);
         progress.set_flows(&self.flows);
-        Watch::new(attendant, progress, &self.control, self.settings.stall_timeout, self.patient)
+        let Self { control, settings, patient, .. } = self;
+        Watch::new(attendant, progress, control, self.listener(), settings.stall_timeout, *patient)
     }
 
     /// The first connection of a transfer that has none yet.
@@ -271,9 +272,7 @@ impl Core {
             if is_welcome(&wire.peer, self.settings.only_from) {
                 return Ok(Some(wire));
             }
-            let only = self.settings.only_from.map(tracing::field::display);
-            tracing::warn!(peer = %wire.peer, only, "closed a data connection from a foreign address");
-            // A port scanner connects often; the log has all of its connections.
+            ropewalk_transport::refused(&wire.peer, "its address is not that of the client");
             let _ = self.refused.set(wire.peer.clone());
         }
     }

@@ -12,7 +12,9 @@ use ropewalk_protocol::server::{
 
 const PASSIVE: &str = "227 Entering Passive Mode (127,0,0,1,179,217)";
 const ACTIVE: &str = "200 PORT Command successful.";
-const NO_CHANNEL: &str = "500 Command failed";
+const NO_CHANNEL: &str = "500 Command failed. : No data channel: send PASV, EPSV or PORT first.";
+const MODE_CHANGED: &str = "425 Can't open data connection: MODE has closed the data channel, which had other settings. \
+                            Send PASV, EPSV or PORT again.";
 
 fn transfer(host: &mut Host, line: &str) -> Transfer {
     match host.ask(line) {
@@ -210,7 +212,6 @@ fn congestion_control_is_limited_to_allowed_names() {
     assert!(!host.run("FEAT").contains("Congestion"));
 }
 
-/// An upload that resumes or extends a file replaces nothing.
 #[test]
 fn mode_change_closes_channel() {
     let mut host = Host::logged_in();
@@ -218,7 +219,7 @@ fn mode_change_closes_channel() {
     assert!(matches!(host.ask("MODE E"), Operation::CloseChannel));
     host.session.completed(Ok(Outcome::Done));
     assert_eq!(host.poll(), "200 Mode set to E.");
-    host.check(&[("STOR f", NO_CHANNEL), ("MODE S", "200 Mode set to S.")]);
+    host.check(&[("STOR f", MODE_CHANGED), ("MODE S", "200 Mode set to S.")]);
     // The TYPE is that at the time of the transfer.
     host.check(&[("PASV", PASSIVE), ("TYPE I", "200 Type set to I.")]);
     assert_eq!(transfer(&mut host, "RETR f").representation, RepresentationType::Image);

@@ -10,7 +10,7 @@ use common::{Host, ParsePath};
 use ropewalk_protocol::server::{Operation, Outcome, RequiredProtection, SessionConfig, Transfer};
 
 const PASSIVE: &str = "227 Entering Passive Mode (127,0,0,1,179,217)";
-const NO_CHANNEL: &str = "500 Command failed";
+const NO_CHANNEL: &str = "500 Command failed. : No data channel: send PASV, EPSV or PORT first.";
 const ANNOUNCED: [&str; 4] = ["ALLO 7", "SCKS MD5 00", "SITE STORATTR modify=20200101000000;", "REST 5"];
 
 fn transfer(host: &mut Host, line: &str) -> Transfer {
@@ -110,13 +110,15 @@ fn settings_after_unprotected_transfer_are_reset() {
 /// and repeat the command, so the settings are kept.
 #[test]
 fn settings_without_data_channel_are_kept() {
-    let mut host = Host::logged_in();
     for line in ["STOR a", "APPE a", "ESTO A 0 a", "RETR a", "ERET P 0 1 a", "MLSD"] {
+        let mut host = Host::logged_in();
         announce(&mut host);
         assert_eq!(host.run(line), NO_CHANNEL, "{line}");
+        host.run("PASV");
         host.run("MODE E");
+        let closed = host.run(line);
+        assert!(closed.starts_with("425 Can't open data connection: MODE has closed"), "{closed}");
         check_next(&mut host, line, (true, true));
-        host.run("MODE S");
     }
 }
 
@@ -147,7 +149,8 @@ fn settings_after_chroot_closed_channel_are_kept() {
     host.run("PASV");
     host.check(&[("SITE CHROOT d", "250 OK.")]);
     announce(&mut host);
-    assert_eq!(host.run("STOR a"), NO_CHANNEL);
+    let closed = host.run("STOR a");
+    assert!(closed.starts_with("425 Can't open data connection: SITE CHROOT has closed"), "{closed}");
     check_next(&mut host, "STOR a", (true, true));
 }
 

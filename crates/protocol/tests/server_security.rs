@@ -74,8 +74,8 @@ fn data_channels_after_gssapi_are_authenticated_by_default() {
         ("PROT P", "200 Protection level set to P."),
         ("DCAU S /O=Grid/CN=Other", "200 DCAU S."),
         ("AUTH GSSAPI", "500 Command not supported."),
-        // DCAU and PROT closed the channel, and without a channel there is no transfer.
-        ("RETR x", "500 Command failed"),
+        // PROT closed the channel, and without a channel there is no transfer.
+        ("RETR x", &closed_by("PROT")),
     ]);
     let subject = DataAuthentication::Subject("/O=Grid/CN=Other".into());
     assert_eq!(channel(&mut host), (subject, Protection::Private));
@@ -88,6 +88,46 @@ fn data_channels_after_gssapi_are_authenticated_by_default() {
     assert!(matches!(host.ask_and_do("DCSC D"), Operation::DataCredential(None)));
     host.check(&[("DCAU N", "200 DCAU N."), ("PROT C", "200 Protection level set to C.")]);
     assert_eq!(channel(&mut host), (DataAuthentication::None, Protection::Clear));
+}
+
+/// The refusal of a transfer after a command that has closed the channel.
+fn closed_by(command: &str) -> String {
+    format!(
+        "425 Can't open data connection: {command} has closed the data channel, which had other settings. Send PASV, \
+         EPSV or PORT again."
+    )
+}
+
+#[test]
+fn transfer_after_a_setting_that_closed_the_channel_is_refused_with_the_reason() {
+    let settings = [
+        ("MODE E", "MODE"),
+        ("DCAU N", "DCAU"),
+        ("PROT P", "PROT"),
+        ("DCSC D", "DCSC"),
+        ("SITE CHROOT d", "SITE CHROOT"),
+    ];
+    for (line, command) in settings {
+        for channel in ["PASV", "EPSV", "SPAS", "PORT 127,0,0,1,172,43"] {
+            let mut host = secured();
+            host.run(channel);
+            host.run(line);
+            for transfer in ["RETR f", "STOR f", "MLSD", "ESTO A 0 f"] {
+                assert_eq!(host.run(transfer), closed_by(command), "{channel}, {line}, {transfer}");
+            }
+            // A later setting has closed nothing.
+            host.run("MODE S");
+            assert_eq!(host.run("RETR f"), closed_by(command));
+            host.run(channel);
+            assert!(matches!(host.ask("RETR f"), Operation::Transfer(_)), "{channel}, {line}");
+        }
+    }
+    // The next transfer would make the channel with the former setting.
+    let mut host = secured();
+    for line in ["OPTS PASV AllowDelayed=1;", "EPSV", "PROT P"] {
+        host.run(line);
+    }
+    assert_eq!(host.run("RETR f"), closed_by("PROT"));
 }
 
 #[test]

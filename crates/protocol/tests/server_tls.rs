@@ -114,7 +114,7 @@ fn transfer_in_clear_when_protection_is_required_is_refused() {
         ("PBSZ 0", "200 PBSZ=0"),
         ("PROT C", "534 Data has to be protected here: send PROT P."),
         ("PROT P", "200 Protection level set to P."),
-        ("RETR a", "500 Command failed"),
+        ("RETR a", "500 Command failed. : No data channel: send PASV, EPSV or PORT first."),
     ]);
 }
 

@@ -17,7 +17,7 @@ use ropewalk_protocol::server::{
 };
 
 const PASSIVE: &str = "227 Entering Passive Mode (127,0,0,1,179,217)";
-const NO_CHANNEL: &str = "500 Command failed";
+const NO_CHANNEL: &str = "500 Command failed. : No data channel: send PASV, EPSV or PORT first.";
 
 fn transfer(host: &mut Host, line: &str) -> Transfer {
     match host.ask(line) {

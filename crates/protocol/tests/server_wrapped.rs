@@ -32,4 +32,9 @@ fn prot_with_wrapping_context_works_without_dcau() {
     assert_eq!(listen.channel.protection, Protection::Private);
     assert_eq!(listen.channel.protection_buffer, 65536);
     assert_eq!(listen.channel.authentication, DataAuthentication::None);
+    host.session.completed(Ok(Outcome::Addresses(vec!["127.0.0.1:46041".parse().unwrap()])));
+    host.poll();
+    host.run("PBSZ 4096");
+    let refused = host.run("RETR f");
+    assert!(refused.starts_with("425 Can't open data connection: PBSZ has closed"), "{refused}");
 }

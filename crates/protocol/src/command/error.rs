@@ -83,9 +83,15 @@ pub enum CommandError {
     /// ESTO U or SITE UPLOAD with an ID of which the session has no upload.
     #[error("This session has no upload of that ID: SITE UPLOAD BEGIN has to come first.")]
     NoUpload,
-    /// A transfer or a listing without a data channel.
-    #[error("Command failed")]
+    /// A transfer or a listing without a data channel. The first words are those of GCT.
+    #[error("Command failed. : No data channel: send PASV, EPSV or PORT first.")]
     NoDataChannel,
+    /// A transfer or a listing after this command, which has closed the data channel, as at GCT's
+    /// server: a client that has connected already has done so with the former settings.
+    #[error(
+        "Can't open data connection: {0} has closed the data channel, which had other settings. Send PASV, EPSV or PORT again."
+    )]
+    ChannelClosed(&'static str),
 }
 
 impl CommandError {
@@ -101,6 +107,7 @@ impl CommandError {
             | Self::NoDataChannel => 500,
             Self::InvalidBuffer | Self::UnsupportedEvent => 502,
             Self::NoUpload => 503,
+            Self::ChannelClosed(_) => 425,
             Self::UnknownProtocol => 522,
             Self::ProtectionLevel(_) => 536,
             Self::NameWithLineEnd => 553,

@@ -127,9 +127,13 @@ impl Session {
         match mem::replace(&mut self.state.channel, Channel::Made) {
             Channel::Made => Ok(None),
             Channel::Delayed(listen, kind) => Ok(Some((listen, kind))),
-            Channel::None => {
-                self.state.channel = Channel::None;
+            none @ Channel::None => {
+                self.state.channel = none;
                 Err(CommandError::NoDataChannel)
+            }
+            closed @ Channel::Closed(by) => {
+                self.state.channel = closed;
+                Err(CommandError::ChannelClosed(by))
             }
         }
     }
@@ -254,7 +258,7 @@ impl Session {
         if mem::replace(&mut self.state.mode, mode) == mode {
             return Step::Reply(reply);
         }
-        self.leave_channel(reply)
+        self.leave_channel(reply, "MODE")
     }
 
     /// DCAU on a protected control connection.
@@ -270,7 +274,7 @@ impl Session {
         }
         self.state.authentication = wanted;
         self.state.data_key = None;
-        self.leave_channel(reply)
+        self.leave_channel(reply, "DCAU")
     }
 
     /// PROT on a protected control connection.
@@ -280,7 +284,7 @@ impl Session {
             return Step::Reply(reply);
         }
         self.state.data_key = None;
-        self.leave_channel(reply)
+        self.leave_channel(reply, "PROT")
     }
 
     /// PBSZ if the context wraps data (RFC 2228 section 3): agrees on the requested size, or on the
@@ -296,7 +300,7 @@ impl Session {
         if mem::replace(&mut self.state.protection_buffer, size) == size {
             return Step::Reply(reply);
         }
-        self.leave_channel(reply)
+        self.leave_channel(reply, "PBSZ")
     }
 
     /// PROT on a control connection with TLS (RFC 4217 section 9).
@@ -372,15 +376,16 @@ impl Session {
 
     /// DCSC. Cached connections of another identity cannot be used any more.
     pub(super) fn set_data_credential(&mut self, credential: Option<Password>) -> Step {
-        self.state.channel = Channel::None;
+        self.state.channel.close("DCSC");
         Step::Perform(Operation::DataCredential(credential), Pending::DataCredential)
     }
 
-    /// Closes the data channel, because it was created with other settings.
-    fn leave_channel(&mut self, reply: Reply) -> Step {
-        match mem::replace(&mut self.state.channel, Channel::None) {
+    /// Closes the data channel, because it was created with other settings than this command has
+    /// set.
+    fn leave_channel(&mut self, reply: Reply, command: &'static str) -> Step {
+        match self.state.channel.close(command) {
             Channel::Made => Step::Perform(Operation::CloseChannel, Pending::CloseChannel(reply)),
-            Channel::None | Channel::Delayed(..) => Step::Reply(reply),
+            Channel::None | Channel::Closed(_) | Channel::Delayed(..) => Step::Reply(reply),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Session {
         });
         // If there is no data channel, the transfer was not attempted, so the settings for the next
         // transfer are kept.
-        let stays = matches!(step, Err(CommandError::NoDataChannel));
+        let stays = matches!(step, Err(CommandError::NoDataChannel | CommandError::ChannelClosed(_)));
         let step = step.unwrap_or_else(|error| Step::Reply(error.reply()));
         if matches!(&step, Step::Reply(reply) if reply.code() >= 400) && !stays {
             self.forget(line);

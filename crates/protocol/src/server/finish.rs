@@ -140,7 +140,7 @@ impl Session {
         self.state.directory = VirtualPath::root();
         self.state.home = VirtualPath::root();
         if self.state.channel == Channel::Made {
-            self.state.channel = Channel::None;
+            self.state.channel.close("SITE CHROOT");
         }
         // In the new root these paths would refer to other files.
         self.state.rename_from = None;

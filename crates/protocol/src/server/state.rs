@@ -90,10 +90,23 @@ pub(super) struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
     None,
+    /// There was one, and this command has closed it, because it was made with other settings.
+    Closed(&'static str),
     /// The host has created the channel.
     Made,
     /// The next transfer creates the channel (delayed passive).
     Delayed(Listen, PassiveKind),
+}
+
+impl Channel {
+    /// Closes the channel because of this command, and returns what was there before.
+    pub(super) fn close(&mut self, by: &'static str) -> Self {
+        let closed = match self {
+            Self::Made | Self::Delayed(..) => Self::Closed(by),
+            Self::None | Self::Closed(_) => return self.clone(),
+        };
+        std::mem::replace(self, closed)
+    }
 }
 
 #[derive(Debug)]
