@@ -135,6 +135,28 @@ fn draining_node_finishes_its_transfer() {
     ensure_same(&source, &site.shared("again")).unwrap();
 }
 
+/// A session that does nothing does not keep a node from leaving, and nothing is wrong then.
+#[test]
+fn node_that_drains_while_its_session_is_idle_leaves_in_order() {
+    let mut site = Site::new();
+    let mut node = site.node("a");
+    fs::write(site.shared("f"), b"content").unwrap();
+    let mut control = Control::log_in(site.server.address()).unwrap();
+    control.expect("PASV", 227).unwrap();
+    site.wait_for_log("data channel on a node");
+    node.signal(Signal::TERM);
+    assert!(node.wait(LIMIT).unwrap().success(), "{}", node.log());
+    let refused = control.expect("RETR f", 425).unwrap();
+    assert!(format!("{refused:?}").contains("the data node a is gone: send PASV"), "{refused:?}");
+    site.wait_for_log("a data node has left in order");
+    site.wait_for_log("a node has left");
+    assert_eq!(control.retrieve("f").unwrap().0, b"content");
+    let (log, of_node) = (site.server.log(), node.log());
+    let warns = |line: &&str| line.contains("WARN") && !line.contains("transfer failed");
+    assert_eq!(log.lines().filter(warns).count(), 0, "{log}");
+    assert!(!log.contains("is lost") && !of_node.contains("WARN"), "{log}{of_node}");
+}
+
 #[test]
 fn killed_node_costs_its_unfinished_ranges_only() {
     let mut site = Site::new();

@@ -271,9 +271,7 @@ impl Core {
             if is_welcome(&wire.peer, self.settings.only_from) {
                 return Ok(Some(wire));
             }
-            let only = self.settings.only_from.map(tracing::field::display);
-            tracing::warn!(peer = %wire.peer, only, "closed a data connection from a foreign address");
-            // A port scanner connects often; the log has all of its connections.
+            ropewalk_transport::refused(&wire.peer, "its address is not that of the client");
             let _ = self.refused.set(wire.peer.clone());
         }
     }

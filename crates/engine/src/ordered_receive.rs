@@ -407,7 +407,7 @@ impl Order<'_, '_> {
                                 && others_are_known
                                 && !matches!(error, ReceiveError::TooManyEnded { .. }) =>
                         {
-                            tracing::warn!(%peer, %error, "closed a data connection that brought nonsense");
+                            ropewalk_transport::refused(&peer, error);
                             self.transfer.remove_stream(&self.streams[at].state);
                             self.streams.swap_remove(at);
                             return Ok(());

@@ -413,7 +413,7 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
                         || self.serving > 0
                         || self.local.iter().any(|i| !i.is_untouched())) =>
             {
-                tracing::warn!(peer = %reader.wire.peer, error = %e, "closed a data connection that brought nonsense");
+                ropewalk_transport::refused(&reader.wire.peer, e);
                 reader.leave(&mut self.shared.transfer.lock());
                 return Ok(());
             }

@@ -157,6 +157,7 @@ impl<'a> Watch<'a> {
             return Ok(now);
         }
         self.ticked = now;
+        ropewalk_transport::log_refused();
         if self.attendant.tick(self.progress).is_break() {
             return Err(Error::Aborted);
         }

@@ -1,7 +1,8 @@
 //! A listener that adds a layer to connections before it hands them over. Handshakes run
 //! concurrently in the thread that calls `accept`; none of them blocks it. The number of handshakes
 //! and the time of each are limited, so that unexpected peers cannot keep the expected one out. A
-//! failed handshake is logged as a warning, and the last failure can be queried.
+//! failed handshake of the expected peer is logged as a warning, those of others are counted, and
+//! the last failure can be queried.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ropewalk_transport::{
-    Breaker, Connection, Endpoint, Interest, Listener, Readiness, TurnedDown, Wait, WaitAlone,
+    Breaker, Connection, Endpoint, Interest, Listener, Readiness, TurnedDown, Wait, WaitAlone, refused,
 };
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -28,8 +29,8 @@ const MOST: usize = 256;
 const AT_ONCE: usize = 64;
 
 /// Adds a layer to the connections that another listener accepts. Handshakes run concurrently: a
-/// silent peer does not delay others, and a connection that fails the handshake is closed with a
-/// warning and affects no others.
+/// silent peer does not delay others, and a connection that fails the handshake is closed and affects
+/// no others.
 pub struct LayeredListener {
     inner: Box<dyn Listener>,
     layer: Arc<dyn Layer>,
@@ -94,13 +95,9 @@ impl LayeredListener {
             self.watch(handshake.connection()?, waits)?;
             if pending.len() >= MOST {
                 let peers: Vec<_> = pending.iter().map(|entry| entry.peer.as_ref()?.ip()).collect();
-                let gone = self.remove(&mut pending, victim(&peers, self.spared));
-                let peer = gone.map(|peer| peer.to_string()).unwrap_or_default();
-                tracing::warn!(
-                    peer,
-                    most = MOST,
-                    "closed a data connection: too many that are not authenticated yet"
-                );
+                if let Some(peer) = self.remove(&mut pending, victim(&peers, self.spared)) {
+                    refused(peer, "too many connections are not authenticated yet");
+                }
             }
             pending.push_back(Pending { handshake, peer, until: now + LIMIT, waits });
             let last = pending.len() - 1;
@@ -134,10 +131,9 @@ impl LayeredListener {
                 Advanced::Waits
             }
             Err(error) => {
-                self.note(entry.peer.as_ref(), &error);
-                let peer = entry.peer.as_ref().map(Endpoint::to_string).unwrap_or_default();
-                tracing::warn!(peer, %error, "closed a data connection that was not authenticated");
-                self.remove(pending, at);
+                if let Some(peer) = self.remove(pending, at) {
+                    self.note(peer, error);
+                }
                 Advanced::Gone
             }
         }
@@ -165,14 +161,18 @@ impl LayeredListener {
         entry.peer
     }
 
-    /// Records a refused connection. One from an unexpected peer does not replace one from the
-    /// expected peer.
-    fn note(&self, peer: Option<&Endpoint>, error: &io::Error) {
-        let Some(peer) = peer else { return };
+    /// Logs and records a refused connection. One from an unexpected peer does not replace one from
+    /// the expected peer.
+    fn note(&self, peer: Endpoint, error: io::Error) {
         let meant = self.spared.is_some() && self.spared == peer.ip();
+        if meant {
+            tracing::warn!(%peer, %error, "closed a data connection that was not authenticated");
+        } else {
+            refused(&peer, &error);
+        }
         let mut noted = self.turned_down.lock();
         if meant || !noted.as_ref().is_some_and(|before| before.meant) {
-            *noted = Some(TurnedDown { peer: peer.clone(), reason: error.to_string(), meant });
+            *noted = Some(TurnedDown { peer, reason: error.to_string(), meant });
         }
     }
 }

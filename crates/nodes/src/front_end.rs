@@ -191,8 +191,11 @@ impl FrontEnd {
         if let Some(link) = self.take(id) {
             return Some(Chosen { link, id, name, address, broken: false, counted });
         }
-        tracing::warn!(node = name, "a node has no connection for a session");
-        self.remove(id);
+        // One that has begun to leave meanwhile keeps its other channels until they are closed.
+        if self.registry.lock().takes_channels(id) {
+            tracing::warn!(node = name, "a node has no connection for a session");
+            self.remove(id);
+        }
         None
     }
 
@@ -214,7 +217,9 @@ impl FrontEnd {
                     return Some(link);
                 }
             }
-            if self.arrived.wait_until(&mut ready, until).timed_out() {
+            if !self.registry.lock().takes_channels(id)
+                || self.arrived.wait_until(&mut ready, until).timed_out()
+            {
                 return None;
             }
         }
@@ -225,6 +230,13 @@ impl FrontEnd {
         self.arrived.notify_all();
         self.accounts.close_all(id);
         self.registry.lock().leave(id)
+    }
+
+    /// Wakes the sessions that wait for a connection of a node.
+    fn wake_waiting(&self) {
+        // One that has just looked at the registry waits now.
+        drop(self.ready.lock());
+        self.arrived.notify_all();
     }
 
     fn accept(self: Arc<Self>) {
@@ -285,8 +297,15 @@ impl FrontEnd {
             }
         };
         tracing::info!(node = name, %peer, addresses = ?announcement.addresses, "a node has joined");
-        let why = match link.send(&Welcome::Joined(number)).and_then(|()| self.hold(&mut link, id)) {
+        let mut drains = false;
+        let held = link.send(&Welcome::Joined(number)).and_then(|()| self.hold(&mut link, id, &mut drains));
+        let why = match held {
             Ok(()) => "the front end ends".to_owned(),
+            Err(LinkError::Closed) if drains => "it has drained".to_owned(),
+            // It has closed the connection while an answer to it was under way.
+            Err(LinkError::Io(error)) if drains && error.kind() == io::ErrorKind::ConnectionReset => {
+                "it has drained".to_owned()
+            }
             Err(error) => error.to_string(),
         };
         self.remove(id);
@@ -304,8 +323,9 @@ impl FrontEnd {
         self.arrived.notify_all();
     }
 
-    /// Receives the messages of a member, and sends it grants, until its membership ends.
-    fn hold(&self, link: &mut Link, id: NodeId) -> Result<(), LinkError> {
+    /// Receives the messages of a member, and sends it grants, until its membership ends. `drains`
+    /// is set when the node says that it drains.
+    fn hold(&self, link: &mut Link, id: NodeId, drains: &mut bool) -> Result<(), LinkError> {
         while !self.ended.load(Ordering::SeqCst) {
             let (grants, next) = self.accounts.settle(id);
             if !grants.is_empty() {
@@ -321,8 +341,10 @@ impl FrontEnd {
                         }
                     }
                     Lease::Drain => {
+                        *drains = true;
                         self.registry.lock().drain(id);
                         self.changes.fetch_add(1, Ordering::Release);
+                        self.wake_waiting();
                     }
                     Lease::Spent(reports) => {
                         let unknown = self.accounts.report(id, &reports);

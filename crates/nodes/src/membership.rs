@@ -23,7 +23,7 @@ use ropewalk_limits::{Grant, Spent};
 
 use crate::link::{Frame, Link, LinkError};
 use crate::member::{Common, JoinFailure, Serve};
-use crate::message::{Greeting, Lease, Notice, Welcome};
+use crate::message::{Greeting, Lease, Notice, Report, Welcome};
 use crate::registry::{JoinError, LEASE, RENEWAL};
 use crate::wake::Wake;
 
@@ -314,6 +314,8 @@ impl Membership {
                 return Ok(Some((link, first, lease)));
             }
         }
+        // A session may have taken the connection just now.
+        link.send(&Report::Left)?;
         Ok(None)
     }
 }

@@ -14,7 +14,7 @@ use crate::registry::{Announcement, JoinError};
 use crate::secret::Secret;
 
 /// The version of these messages. Front end and nodes need the same one.
-pub(crate) const PROTOCOL: u32 = 5;
+pub(crate) const PROTOCOL: u32 = 6;
 
 /// The version of a program of version `program`, with that of the messages.
 pub(crate) fn version(program: &str) -> String {
@@ -301,6 +301,9 @@ pub enum Report {
     More,
     /// The transfer has ended. Everything that was stored has been reported.
     Ended(Result<Transferred, MoveFailure>),
+    /// The node has drained and closes the link. It has carried out all orders before this message,
+    /// and no later ones.
+    Left,
 }
 
 impl Report {
@@ -314,6 +317,7 @@ impl Report {
             Self::Moved { .. } => "Moved",
             Self::More => "More",
             Self::Ended(_) => "Ended",
+            Self::Left => "Left",
         }
     }
 }

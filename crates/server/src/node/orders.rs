@@ -38,7 +38,8 @@ pub(super) fn serve(shared: &Arc<Shared>, link: Link, first: Frame, lease: &Sess
     let result = loop {
         let frame = match next.take() {
             Some(frame) => frame,
-            None if lease.is_draining() || !lease.is_valid() => break Ok(()),
+            None if !lease.is_valid() => break Ok(()),
+            None if lease.is_draining() => break session.link.send(&Report::Left),
             None => match session.link.receive(LOOK) {
                 Ok(frame) => {
                     next = frame;

@@ -64,7 +64,7 @@ pub(crate) fn take(scheduler: &Arc<Scheduler>, connection: Box<Connection>) -> O
 }
 
 fn refuse(mut connection: Box<Connection>, length: usize, text: &str) {
-    tracing::warn!(session = connection.id(), peer = %connection.context.peer, "data connection refused: {text}");
+    ropewalk_transport::refused(connection.context.peer, text);
     connection.control.set_codec(Box::new(ClearText));
     connection.control.skip(length);
     connection.say_and_close(425, text);

@@ -191,6 +191,7 @@ impl<'f> Follow<'f> {
                     self.report(ends.progress);
                 }
                 Report::More => self.parts[at].wanted = true,
+                Report::Left => return Err(node.left()),
                 Report::Ended(result) => {
                     self.parts[at].over = true;
                     match result {

@@ -2,7 +2,8 @@
 //!
 //! The front end opens and commits files; the node opens the same file by its path in the shared
 //! file system, moves the bytes, and reports what it has stored. The thread of the session owns the
-//! link. A node that fails to answer is lost: its link is not used again.
+//! link. A node that fails to answer is lost, and one that has drained says that it leaves; its
+//! link is not used again.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -71,17 +72,41 @@ impl NodeChannel {
     }
 
     fn ask(&mut self, order: &Order) -> Result<Report, Failure> {
-        let link = &mut self.chosen.link;
-        let answer = link.send(order).and_then(|()| link.expect(ANSWER)?.message());
+        self.send(order)?;
+        let answer = self.chosen.link.expect(ANSWER).and_then(|frame| frame.message());
         match answer.map_err(|error| self.lost(&error))? {
             Report::Failed(failure) => Err(failure_of(failure)),
+            Report::Left => Err(self.left()),
             report => Ok(report),
         }
     }
 
     /// Sends an order whose reports are followed elsewhere.
     pub(super) fn send(&mut self, order: &Order) -> Result<(), Failure> {
-        self.chosen.link.send(order).map_err(|error| self.lost(&error))
+        if self.chosen.broken {
+            return Err(self.gone());
+        }
+        let sent = self.chosen.link.send(order);
+        sent.map_err(|error| if self.has_left() { self.left() } else { self.lost(&error) })
+    }
+
+    /// Whether the last message of the node is that it leaves.
+    fn has_left(&mut self) -> bool {
+        let last = self.chosen.link.ready();
+        matches!(last, Ok(Some(frame)) if matches!(frame.message(), Ok(Report::Left)))
+    }
+
+    /// The node has drained, and does not carry out the last order.
+    pub(super) fn left(&mut self) -> Failure {
+        self.chosen.broken = true;
+        self.cached = 0;
+        tracing::info!(node = self.chosen.name, "a data node has left in order");
+        self.gone()
+    }
+
+    fn gone(&self) -> Failure {
+        let name = &self.chosen.name;
+        Failure::DataConnection(format!("the data node {name} is gone: send PASV, EPSV or PORT again"))
     }
 
     /// Closes the connections that the node keeps.

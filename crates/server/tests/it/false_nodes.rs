@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -301,6 +302,44 @@ fn node_that_listens_nowhere_is_replaced() {
     assert_eq!(fixture.login().put("STOR g", &data()).code, 226);
     drop(node);
     unused.join().unwrap();
+}
+
+/// A node that drains between two transfers of a session.
+#[test]
+fn session_whose_node_has_left_goes_on_without_it() {
+    let fixture = front_end();
+    fixture.write("f", data());
+    for leaves_early in [true, false] {
+        let node = FalseNode::join(&fixture, "a");
+        let (leaves, left) = mpsc::channel();
+        let serving = node.serve(&fixture, move |session| {
+            let _listener = session.listen();
+            if !leaves_early {
+                session.order();
+            }
+            session.report(&json!("Left"));
+            leaves.send(()).unwrap();
+        });
+        let mut client = fixture.login();
+        client.pasv();
+        if leaves_early {
+            left.recv().unwrap();
+        }
+        for _ in 0..2 {
+            client.send("RETR f");
+            let refused = client.end();
+            assert_eq!(refused.code, 425, "{}", refused.text);
+            assert!(
+                refused.text.contains("node a is gone: send PASV, EPSV or PORT again"),
+                "{}",
+                refused.text
+            );
+        }
+        drop(node);
+        assert_eq!(client.get("RETR f"), data());
+        client.command("QUIT", 221);
+        serving.join().unwrap();
+    }
 }
 
 /// A node that reports without end, and does not break off.
