@@ -149,14 +149,15 @@ impl Core {
     }
 
     pub(crate) fn watch<'a>(
-        &self,
+        &'a self,
         attendant: &'a mut dyn Attendant,
         progress: &'a Progress,
         receiving: bool,
     ) -> Watch<'a> {
         self.flows.set_receiving(receiving);
         progress.set_flows(&self.flows);
-        Watch::new(attendant, progress, &self.control, self.settings.stall_timeout, self.patient)
+        let Self { control, settings, patient, .. } = self;
+        Watch::new(attendant, progress, control, self.listener(), settings.stall_timeout, *patient)
     }
 
     /// The first connection of a transfer that has none yet.

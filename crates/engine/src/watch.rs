@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Readiness, Wait, timespec};
+use ropewalk_transport::{Listener, Readiness, Wait, timespec};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -24,6 +24,8 @@ pub(crate) struct Watch<'a> {
     attendant: &'a mut dyn Attendant,
     pub(crate) progress: &'a Progress,
     pub(crate) control: Arc<Control>,
+    /// Has connections whose handshakes are not complete.
+    listener: Option<&'a dyn Listener>,
     stall_timeout: Option<Duration>,
     /// Waiting for a source or a destination is no stall.
     patient: bool,
@@ -41,6 +43,7 @@ impl<'a> Watch<'a> {
         attendant: &'a mut dyn Attendant,
         progress: &'a Progress,
         control: &Arc<Control>,
+        listener: Option<&'a dyn Listener>,
         stall_timeout: Option<Duration>,
         patient: bool,
     ) -> Self {
@@ -50,6 +53,7 @@ impl<'a> Watch<'a> {
             attendant,
             progress,
             control: Arc::clone(control),
+            listener,
             stall_timeout,
             patient,
             ticked: now,
@@ -158,6 +162,10 @@ impl<'a> Watch<'a> {
         }
         self.ticked = now;
         ropewalk_transport::log_refused();
+        // A transfer that needs no further connection accepts none.
+        if let Some(listener) = self.listener {
+            listener.close_late();
+        }
         if self.attendant.tick(self.progress).is_break() {
             return Err(Error::Aborted);
         }

@@ -318,6 +318,47 @@ fn connection_without_key_cannot_feed_upload() {
     neighbours.into_iter().for_each(gets_nothing);
 }
 
+/// Connects from another address of this host.
+fn stranger_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&stream, &SocketAddr::from((address, 0))).unwrap();
+    connect(&stream, &to).unwrap();
+    stream.into()
+}
+
+/// The server has at most 256 of them open, and the client's further streams come through.
+#[test]
+fn silent_strangers_during_a_transfer_are_limited_and_keep_no_stream_out() {
+    const STRANGERS: u32 = 600;
+    const MOST: u32 = 256;
+    let site = Site::new(|_| {});
+    let mut control = site.log_in();
+    control.expect("MODE E", 200);
+    let address = control.bound(1);
+    control.send("STOR file");
+    let block = |flags: u8, count: u64, offset: u64, text: &[u8]| {
+        [&[flags][..], &count.to_be_bytes(), &offset.to_be_bytes(), text].concat()
+    };
+    let mut first = connect(1, address).unwrap();
+    first.write_all(&block(0, 4, 0, b"0123")).unwrap();
+    let strangers: Vec<_> =
+        (0..STRANGERS).map(|at| stranger_from([127, 0, 0, 2 + (at % 200) as u8], address)).collect();
+    // The server takes connections in order: this one is behind all strangers.
+    let mut second = connect(1, address).unwrap();
+    let is_closed = |mut stranger: &TcpStream| {
+        stranger.set_nonblocking(true).unwrap();
+        matches!(stranger.read(&mut [0]), Ok(0))
+    };
+    let closed = strangers.iter().filter(|stranger| is_closed(stranger)).count();
+    assert!(closed >= (STRANGERS - MOST) as usize, "{closed} of {STRANGERS}");
+    second.write_all(&block(0x08, 4, 4, b"4567")).unwrap();
+    // EOF and EOD, with two connections.
+    first.write_all(&block(0x48, 0, 2, b"")).unwrap();
+    control.ends(226);
+    assert_eq!(std::fs::read(site.path("file")).unwrap(), b"01234567");
+}
+
 #[test]
 fn active_channel_to_wrong_port_gets_no_data() {
     let site = Site::new(|_| {});

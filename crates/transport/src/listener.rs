@@ -38,6 +38,9 @@ pub trait Listener: Send + Sync {
         }
         waiting
     }
+    /// Closes connections whose handshakes take too long. A caller that accepts no connections for
+    /// a while calls this about every second, because strangers may keep descriptors otherwise.
+    fn close_late(&self) {}
     /// The last connection that was closed because its handshake failed.
     fn turned_down(&self) -> Option<TurnedDown> {
         None

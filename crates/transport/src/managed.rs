@@ -227,6 +227,10 @@ impl Listener for ManagedListener {
         self.inner.turn_away()
     }
 
+    fn close_late(&self) {
+        self.inner.close_late();
+    }
+
     fn turned_down(&self) -> Option<TurnedDown> {
         self.inner.turned_down()
     }

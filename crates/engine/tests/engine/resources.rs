@@ -1,11 +1,15 @@
-//! The memory, the threads and the socket buffers that transfers use.
+//! The memory, the threads, the descriptors and the socket buffers that transfers use.
 
-use std::sync::Arc;
+use std::io::{self, Write as _};
+use std::net::TcpStream;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
 
 use crate::common::{self, *};
-use ropewalk_engine::DataChannel;
+use ropewalk_engine::{DataChannel, Nobody, Progress};
 use ropewalk_protocol::server::Mode;
-use ropewalk_transport::{Driver as _, Tcp};
+use ropewalk_transport::{Breaker, Connection, Driver as _, Endpoint, Listener, Readiness, Tcp};
 
 over_every_driver! {
     memory_keeps_its_bound_with_two_hundred_streams,
@@ -74,4 +78,60 @@ fn socket_buffers_that_are_asked_for_are_left_alone() {
     let mut receiver = DataChannel::passive(listener, asked.clone(), pool(), budget());
     let mut sender = DataChannel::active(Arc::new(Tcp), vec![address], asked, pool(), budget());
     roundtrip(&mut sender, &mut receiver, &data(3_000_000), true);
+}
+
+/// A listener that reports when it is to close connections whose handshakes take too long.
+struct Asked(Box<dyn Listener>, mpsc::Sender<()>);
+
+impl Listener for Asked {
+    fn local_addr(&self) -> io::Result<Endpoint> {
+        self.0.local_addr()
+    }
+    fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {
+        self.0.accept(deadline)
+    }
+    fn close_late(&self) {
+        // The test does not wait for it any more.
+        let _ = self.1.send(());
+    }
+    fn readiness(&self) -> Readiness<'_> {
+        self.0.readiness()
+    }
+    fn breaker(&self) -> io::Result<Breaker> {
+        self.0.breaker()
+    }
+}
+
+/// Strangers would otherwise keep their descriptors for as long as the transfer takes.
+#[test]
+fn late_handshakes_are_closed_while_a_transfer_accepts_no_connection() {
+    for (mode, sends) in
+        [Mode::Stream, Mode::ExtendedBlock].into_iter().flat_map(|mode| [(mode, true), (mode, false)])
+    {
+        let (listener, address) = listen(&tcp());
+        let (ask, asked) = mpsc::channel();
+        let settings = settings(mode, 1);
+        let mut channel = DataChannel::passive(Box::new(Asked(listener, ask)), settings, pool(), budget());
+        let mut peer = TcpStream::connect(address).unwrap();
+        if !sends {
+            // The head of a block of 100 bytes.
+            peer.write_all(&[&[0][..], &100_u64.to_be_bytes(), &0_u64.to_be_bytes()].concat()).unwrap();
+        }
+        thread::scope(|scope| {
+            let moving = scope.spawn(move || match sends {
+                true => {
+                    // More than the buffers of the sockets hold.
+                    let source = TestFile::new(&vec![0; 64 << 20], true);
+                    channel.send(&send_job(&source), &mut Nobody, &Progress::new()).map(drop)
+                }
+                false => channel.receive_writer(&mut Vec::new(), &mut Nobody, &Progress::new()).map(drop),
+            });
+            for _ in 0..3 {
+                asked.recv_timeout(PATIENCE).unwrap();
+            }
+            drop(peer);
+            let moved = moving.join().unwrap();
+            assert_eq!(moved.is_ok(), mode == Mode::Stream && !sends, "{mode:?} {sends}");
+        });
+    }
 }
