@@ -5,6 +5,8 @@
 //! lease: one that is not extended ends, and leaves its window to others. Times are seconds since
 //! 1970 by one clock, which the caller reads. The clock may jump: windows stay as they were made.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// More reservations of all users together are refused.
@@ -37,6 +39,14 @@ impl Booking {
     pub fn is_in_force(&self, now: u64) -> bool {
         self.from <= now && self.is_there(now)
     }
+}
+
+/// The time until the next of these windows begins, or a reservation ends. `clock` is the time
+/// since 1970. `None`: all have ended.
+pub fn next_change(bookings: &[Booking], clock: Duration) -> Option<Duration> {
+    let times = bookings.iter().flat_map(|booking| [booking.from, booking.until.min(booking.lease)]);
+    let left = times.filter_map(|time| Duration::from_secs(time).checked_sub(clock));
+    left.filter(|left| !left.is_zero()).min()
 }
 
 /// The most that can be reserved at a time.

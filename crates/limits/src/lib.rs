@@ -13,7 +13,7 @@ mod grants;
 mod shares;
 mod timetable;
 
-pub use calendar::{Booking, Calendar, Capacity, Refusal};
+pub use calendar::{Booking, Calendar, Capacity, Refusal, next_change};
 pub use division::{Division, FlowId, FlowSpec, LimitSpec, Mark};
 pub use grants::{Account, Allowance, Grant, Purse, Spent};
 pub use timetable::{LocalTime, Timetable, TimetableError};

@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod bandwidth;
 pub(crate) mod checksum_cache;
 pub(crate) mod claims;
+pub(crate) mod clock;
 pub(crate) mod expiry;
 pub(crate) mod limits;
 pub(crate) mod load;

@@ -37,6 +37,23 @@ fn reservations_that_overlap_are_added_up_and_others_are_not() {
 }
 
 #[test]
+fn next_change_is_the_next_begin_or_end_to_the_fraction_of_a_second() {
+    let at = |ms: u64| Duration::from_millis(NOW * 1000 + ms);
+    let next = |bookings: &[Booking], ms| next_change(bookings, at(ms)).map(|left| left.as_millis());
+    let leased = Booking { lease: NOW + 30, ..booking("a", (1, 0), (NOW + 10, NOW + 60)) };
+    let kept = booking("b", (1, 0), (NOW + 20, NOW + 60));
+    assert_eq!(next(&[], 0), None);
+    let both = [leased, kept];
+    assert_eq!(next(&both, 250), Some(9750));
+    // The moment itself is no future change: what it brings is in force.
+    assert_eq!(next(&both, 10_000), Some(10_000));
+    assert_eq!(next(&both, 19_999), Some(1));
+    assert_eq!(next(&both, 20_000), Some(10_000));
+    assert_eq!(next(&both, 30_001), Some(29_999));
+    assert_eq!(next(&both, 60_000), None);
+}
+
+#[test]
 fn window_that_is_reversed_empty_or_over_is_refused() {
     let mut calendar = Calendar::default();
     let mut reserve = |from, until| calendar.reserve(booking("a", (1, 1), (from, until)), &CAPACITY, NOW);

@@ -12,19 +12,21 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use ropewalk_files::{OnDisk, replace};
-use ropewalk_limits::{Booking, Calendar, Capacity};
+use ropewalk_limits::{Booking, Calendar, Capacity, next_change};
 use ropewalk_protocol::server::Failure;
-use ropewalk_protocol::slots::{SlotsRequest, whole_seconds};
+use ropewalk_protocol::slots::SlotsRequest;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Reservations as Settings};
 use crate::host::bandwidth::BandwidthLimits;
+use crate::host::clock::{after, clock, now};
 
 const MODE: u32 = 0o600;
 /// A longer file is none of the server's.
@@ -41,6 +43,8 @@ pub(crate) struct Reservations {
     calendar: Mutex<Calendar>,
     /// Those of the calendar that are on the disk.
     kept: RwLock<Vec<Booking>>,
+    /// They are others than at the last [`Self::have_changed`].
+    changed: AtomicBool,
     _lock: File,
 }
 
@@ -93,6 +97,7 @@ impl Reservations {
             permits: config.limits.active,
             calendar: Mutex::new(calendar),
             kept: RwLock::new(kept),
+            changed: AtomicBool::new(false),
             _lock: lock,
         }))
     }
@@ -198,6 +203,16 @@ impl Reservations {
         slots.collect()
     }
 
+    /// The time until a window begins, or a reservation ends.
+    pub(crate) fn next_change(&self) -> Option<Duration> {
+        next_change(&self.kept.read(), clock())
+    }
+
+    /// Whether reservations were made, moved or released since the last call.
+    pub(crate) fn have_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::AcqRel)
+    }
+
     /// The most that the user can reserve.
     fn capacity(
         &self,
@@ -244,6 +259,7 @@ impl Reservations {
         }
         *calendar = changed;
         self.kept.write().clone_from(&bookings);
+        self.changed.store(true, Ordering::Release);
         bandwidth.set_bookings(bookings);
         Ok(Some(done))
     }
@@ -299,22 +315,6 @@ fn read(path: &Path) -> Result<Vec<Booking>, String> {
 fn write(path: &Path, reservations: &[Booking]) -> io::Result<()> {
     let content = Content { schema: 1, reservations: reservations.to_vec() };
     replace(path, &serde_json::to_vec(&content)?, MODE, OnDisk::Now)
-}
-
-/// The time since 1970.
-fn clock() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-/// Whole seconds since 1970 that have begun.
-fn now() -> u64 {
-    clock().as_secs()
-}
-
-/// The first whole second since 1970 that is not before so many seconds after `clock`. The begun
-/// second would be up to one second before that.
-fn after(clock: Duration, seconds: u64) -> u64 {
-    whole_seconds(clock).saturating_add(seconds)
 }
 
 fn random_token() -> Result<String, Failure> {

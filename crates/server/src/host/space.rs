@@ -21,7 +21,6 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 pub(crate) use expiring::make_room_on_disk;
 pub(crate) use keeper::Keeper;
@@ -37,6 +36,7 @@ pub(crate) use self::reserving::{Drawing, Request, Room};
 pub(crate) use self::rules::Owner;
 use self::rules::{OWNER_MARK, Rules};
 use crate::config::Config;
+use crate::host::clock::now;
 use crate::host::expiry::Expiry;
 
 /// The number of locks for names: two directories seldom have the same one.
@@ -201,11 +201,6 @@ impl Space {
         let changed = reserving::changed_records(&mut self.book());
         ledger.append(&changed, || reserving::all_records(&self.book()))
     }
-}
-
-/// Seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn inode(metadata: &Metadata) -> Inode {

@@ -24,6 +24,7 @@ pub(super) fn reserve(job: &mut Job<'_>, request: &SlotsRequest) -> Answer {
     }
     let address = job.context.peer.ip();
     let booking = reservations.reserve((user, address), request, settings, &job.host.bandwidth)?;
+    job.host.wake();
     let Booking { slots, rate, from, until, .. } = booking;
     tracing::info!(session = job.context.id, user, slots, rate, from, until, "slots reserved");
     Ok(Outcome::ReservedSlots(vec![reported(&booking)]))
@@ -33,6 +34,7 @@ pub(super) fn reserve(job: &mut Job<'_>, request: &SlotsRequest) -> Answer {
 pub(super) fn extend(job: &mut Job<'_>, token: &str, seconds: u64) -> Answer {
     let (reservations, user) = calendar(job)?;
     let extended = reservations.extend(token, user, seconds, &job.host.bandwidth)?.ok_or_else(unknown)?;
+    job.host.wake();
     tracing::info!(session = job.context.id, user, seconds, "reservation of slots extended");
     Ok(Outcome::ReservedSlots(vec![reported(&extended)]))
 }
@@ -43,6 +45,7 @@ pub(super) fn release(job: &mut Job<'_>, token: &str) -> Answer {
     if !reservations.release(token, user, &job.host.bandwidth)? {
         return Err(unknown());
     }
+    job.host.wake();
     tracing::info!(session = job.context.id, user, "reservation of slots released");
     Ok(Outcome::Done)
 }

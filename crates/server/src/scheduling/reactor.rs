@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Registry, Token, Waker};
 
 use crate::error::{Error, Result};
-use crate::host::Phase;
+use crate::host::reservations::Reservations;
+use crate::host::{Host, Phase};
 use crate::scheduling::connection::Wait;
 use crate::scheduling::listeners::{FIRST_LISTENER, Listeners};
 use crate::scheduling::parking::Entry;
@@ -20,7 +21,7 @@ use crate::scheduling::{admission, runner, waiting};
 
 const WAKER: Token = Token(usize::MAX);
 /// How often the reactor checks sessions that wait in a queue: whether their clients are still
-/// connected, and whether they may begin.
+/// connected, and whether they may begin. It also does when a reservation begins or ends.
 const LOOK: Duration = Duration::from_secs(1);
 
 type Sign = (Duration, Box<dyn FnMut() + Send>);
@@ -79,9 +80,11 @@ impl Reactor {
                 }
             }
             let now = Instant::now();
-            if next_look <= now && scheduler.has_waiting() {
+            if scheduler.has_waiting() && (next_look <= now || have_changed(host)) {
                 waiting::check_waiting(scheduler);
-                next_look = now + LOOK;
+                // A window of reserved permits begins when it is due, not at the next look.
+                let change = host.reservations.as_ref().and_then(Reservations::next_change);
+                next_look = Instant::now() + change.unwrap_or(LOOK).min(LOOK);
             }
             let deadlines = [
                 scheduler.parking.next_deadline(),
@@ -140,6 +143,11 @@ fn expire(scheduler: &Arc<Scheduler>, Entry { connection, why, .. }: Entry) {
             connection.close();
         }
     }
+}
+
+/// Whether permits were reserved or released since the last look.
+fn have_changed(host: &Host) -> bool {
+    host.reservations.as_ref().is_some_and(Reservations::have_changed)
 }
 
 /// The poller counts milliseconds, and would wake up too early.

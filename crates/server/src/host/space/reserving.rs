@@ -11,8 +11,9 @@ use ropewalk_protocol::server::Failure;
 use ropewalk_space::ledger::{self, AccountRecord, Record, ReservationRecord};
 use ropewalk_space::{AccountState, Book, Reservation, Token};
 
+use super::Space;
 use super::rules::{Owner, Rules};
-use super::{Space, now};
+use crate::host::clock::{after, clock, now};
 
 /// The reservation that the uploads of a session draw on.
 pub(crate) type Drawing = Arc<Mutex<Option<Token>>>;
@@ -56,7 +57,7 @@ impl Space {
             device: request.device,
             bytes: request.bytes,
             left: request.bytes,
-            end: now().saturating_add(request.seconds),
+            end: after(clock(), request.seconds),
         };
         self.expire();
         let reserved = self.with_room(|book| {
@@ -92,7 +93,7 @@ impl Space {
         seconds: u64,
     ) -> Result<Option<Reservation>, Failure> {
         let Some(before) = self.reservation(token, user) else { return Ok(None) };
-        let Some(extended) = self.book().extend(token, now().saturating_add(seconds)) else {
+        let Some(extended) = self.book().extend(token, after(clock(), seconds)) else {
             return Ok(None);
         };
         if let Err(error) = self.write_ledger().and_then(|()| self.ledger.lock().sync()) {

@@ -4,11 +4,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{PosixOptions, PosixStore, WriteHandle, WriteOptions};
 
 use super::*;
+use crate::host::clock::clock;
 
 const CREATE: WriteOptions = WriteOptions { create: true, truncate: true, exclusive: false, mode: 0o644 };
 
@@ -169,7 +171,8 @@ fn reservation_belongs_to_its_user_and_survives_restart() {
         most: 3,
     };
     let first = site.space.reserve(&request(60, 50)).unwrap();
-    let over = site.space.reserve(&request(10, 0)).unwrap();
+    let over = site.space.reserve(&request(10, 40)).unwrap();
+    site.space.book().extend(&over.token, now()).unwrap();
     let released = site.space.reserve(&request(30, 40)).unwrap();
     assert_eq!(site.space.reserved(1, Some(&first.token)), 30);
     assert!(site.space.reservation(&first.token, "bob").is_none());
@@ -184,6 +187,35 @@ fn reservation_belongs_to_its_user_and_survives_restart() {
     let own = site.space.reservations_of("ann");
     assert_eq!(own.iter().map(|one| (&one.token, one.left)).collect::<Vec<_>>(), [(&first.token, 60)]);
     assert_eq!(site.count(), [(String::new(), 60, 0)]);
+}
+
+#[test]
+fn reservation_ends_no_earlier_than_asked() {
+    let site = Site::new("bytes = 100");
+    let owner = site.space.owner_of_new("ann", 0);
+    let root = site.root().canonicalize().unwrap();
+    // The clock shows whole seconds with bad luck only.
+    for _ in 0..5 {
+        let asked = clock();
+        let reservation = site.space.reserve(&Request {
+            user: "ann",
+            directory: &root,
+            device: 1,
+            owner: &owner,
+            bytes: 1,
+            seconds: 50,
+            free: None,
+            announced: 0,
+            most: 9,
+        });
+        let made = reservation.unwrap();
+        let lasts = Duration::from_secs(made.end).checked_sub(asked).unwrap();
+        assert!(lasts >= Duration::from_secs(50), "{lasts:?}");
+        let asked = clock();
+        let extended = site.space.extend(&made.token, "ann", 9).unwrap().unwrap();
+        let lasts = Duration::from_secs(extended.end).checked_sub(asked).unwrap();
+        assert!(lasts >= Duration::from_secs(9), "{lasts:?}");
+    }
 }
 
 #[test]
