@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ropewalk_tests::peers;
 use ropewalk_transport::{Connection, Driver, Options, Tuning, testing};
@@ -211,6 +211,38 @@ fn connection_fails_when_the_peer_is_killed() {
 fn connection_over_shared_memory_fails_when_the_peer_is_killed() {
     in_shared_memory("connection_over_shared_memory_fails_when_the_peer_is_killed", &[], |_| {
         fails_when_the_peer_is_killed(SHARED);
+    });
+}
+
+/// A directory of its own for shared memory shows the files of this test alone.
+#[test]
+fn shared_memory_of_a_killed_process_is_removed_and_that_of_others_stays() {
+    let root = rustix::process::geteuid().is_root();
+    if !root && peers::skip("mount namespaces need root") || !peers::available(&["unshare", "mount"]) {
+        return;
+    }
+    let script = "mount -t tmpfs none /dev/shm && UCX_POSIX_USE_PROC_LINK=n exec \"$0\" \"$@\"";
+    let test = "shared_memory_of_a_killed_process_is_removed_and_that_of_others_stays";
+    in_shared_memory(test, &["unshare", "--mount", "sh", "-c", script], |ucx| {
+        let (mut near, mut far) = pair(ucx);
+        fails_when_the_peer_is_killed(SHARED);
+        let files = || -> Vec<_> {
+            Path::new("/dev/shm").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect()
+        };
+        let before = files();
+        let old = SystemTime::now() - Duration::from_secs(3600);
+        before.iter().for_each(|path| std::fs::File::open(path).unwrap().set_modified(old).unwrap());
+        // Other transports need another context.
+        ucx_over("tcp,self").unwrap();
+        let after = files();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(!after.is_empty() && after.len() < before.len(), "{before:?} {after:?}");
+        for path in before {
+            let (mapped, stays) = (maps.contains(path.to_str().unwrap()), after.contains(&path));
+            assert_eq!(mapped, stays, "{path:?}");
+        }
+        near.write_all(b"alive").unwrap();
+        far.read_exact(&mut [0; 5]).unwrap();
     });
 }
 

@@ -8,6 +8,7 @@ use std::ptr;
 use parking_lot::Mutex;
 
 use super::exit::stop_threads_at_exit;
+use super::leftovers;
 use super::library::{
     API_MAJOR, API_MINOR, CONTEXT_FEATURES, CONTEXT_MT_WORKERS_SHARED, ContextParameters, FEATURE_RMA,
     FEATURE_STREAM, FEATURE_WAKEUP, Handle, Library,
@@ -64,6 +65,7 @@ impl Context {
         let library = Library::load(file)?;
         // Exit handlers run in reverse order: this one runs before the destructors of the library.
         stop_threads_at_exit()?;
+        leftovers::remove();
         let mut config = ptr::null_mut();
         // SAFETY: null pointers stand for the defaults; the last one is valid for writes.
         let status = unsafe { (library.ucp_config_read)(ptr::null(), ptr::null(), &raw mut config) };

@@ -12,6 +12,7 @@ mod context;
 mod endpoint;
 mod exit;
 mod hooks;
+mod leftovers;
 mod library;
 mod memory;
 mod ring;
