@@ -150,7 +150,7 @@ fn front_end_that_is_missing_at_the_start_is_joined_later() {
     let site = Site::new();
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let node = site.node_of("a", &[&address, site.join()]);
-    assert!(node.log().contains("a front end is missing"), "{}", node.log());
+    node.wait_for_log(LIMIT, |log| log.contains("a front end is missing")).unwrap();
     let (_late, join) = site.another_front_end(&address, &[]);
     assert_eq!(join, address);
     node.wait_for_log(LIMIT, |log| log.contains(&format!("front_end=\"{address}\""))).unwrap();
