@@ -302,6 +302,10 @@ impl FrontEnd {
         let why = match held {
             Ok(()) => "the front end ends".to_owned(),
             Err(LinkError::Closed) if drains => "it has drained".to_owned(),
+            // It has closed the connection while an answer to it was under way.
+            Err(LinkError::Io(error)) if drains && error.kind() == io::ErrorKind::ConnectionReset => {
+                "it has drained".to_owned()
+            }
             Err(error) => error.to_string(),
         };
         self.remove(id);
