@@ -31,7 +31,7 @@ fn relay(scratch: &Scratch, name: &str) -> Server {
 
 /// A server that is a relay to this host, with more settings of relays.
 fn relay_with(scratch: &Scratch, name: &str, settings: &str) -> Server {
-    let config = scratch.join(&format!("{name}.toml"));
+    let config = scratch.join(format!("{name}.toml"));
     fs::write(&config, format!("[relay]\nto = ['127.0.0.1']\n{settings}\n")).unwrap();
     let root = scratch.directory(name).unwrap();
     Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap()
