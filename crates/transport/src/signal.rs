@@ -36,6 +36,11 @@ impl Signal {
         };
     }
 
+    /// Whether the flag is set.
+    pub fn is_set(&self) -> bool {
+        self.set.load(Ordering::SeqCst)
+    }
+
     /// Returns what to wait for until the flag is set.
     pub fn readiness(&self) -> Readiness<'_> {
         (self.fd.as_fd(), PollFlags::IN)

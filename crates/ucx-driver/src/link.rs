@@ -174,14 +174,16 @@ impl Link {
 
     /// The application may have something to read or to write.
     pub(crate) fn wake(&self) {
-        self.signal(Interest::Read);
-        self.signal(Interest::Write);
         if let Some(ring) = self.own_ring() {
             ring.wake(Role::Reader);
         }
         if let Some(ring) = &*self.other_ring.lock() {
             ring.wake(Role::Writer);
         }
+        // After that: an application that was woken by a signal may already wait for a message
+        // again, and waking the rings ends that wait.
+        self.signal(Interest::Read);
+        self.signal(Interest::Write);
     }
 
     /// The application may have something to do, if it waits by a signal.
@@ -349,5 +351,46 @@ impl Pause {
         }
         let Some(until) = self.until else { return Some(Duration::MAX) };
         Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    /// The thread of the worker changes the state while the application begins to wait.
+    #[test]
+    fn data_after_a_change_of_the_state_wakes_an_application_that_waits_by_a_signal() {
+        const ROUNDS: usize = 20_000;
+        let link = Link::new(Waker::new().unwrap()).unwrap();
+        let ring = Ring::in_process(100);
+        *link.incoming.lock() = Some(Consumer::new(ring.clone()));
+        let ring = link.own_ring.get_or_init(|| ring);
+        let (mut producer, turn, mut lost) = (Producer::new(ring.clone()), Barrier::new(2), 0);
+        let read = || link.read(None, &mut [IoSliceMut::new(&mut [0; 10])]);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    turn.wait();
+                    link.change(|_| ());
+                    turn.wait();
+                }
+            });
+            for _ in 0..ROUNDS {
+                turn.wait();
+                let nothing = read();
+                turn.wait();
+                let (_, waiting) = producer.write(&[IoSlice::new(b"more")]).unwrap();
+                let wakes = waiting == Some(Waiting::Message) || link.readable.is_set();
+                // A panic here would leave the other thread at the barrier.
+                lost += u32::from(!wakes || nothing.is_ok() || read().ok() != Some(4));
+            }
+        });
+        assert_eq!(lost, 0);
     }
 }

@@ -350,20 +350,26 @@ fn covers(line: &str, start: usize, end: usize) -> bool {
 }
 
 #[cfg(test)]
+impl Ring {
+    /// A ring of this many bytes in ordinary memory.
+    pub(crate) fn in_process(length: usize) -> Self {
+        #[repr(C, align(4096))]
+        struct Page([u8; HEADER]);
+        let pages = 1 + length.div_ceil(HEADER);
+        let memory: Arc<Vec<Page>> = Arc::new((0..pages).map(|_| Page([0; HEADER])).collect());
+        let address = NonNull::from_ref(memory.as_slice()).cast();
+        Self { address, length, _memory: memory }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
 
-    #[repr(C, align(4096))]
-    struct Page([u8; HEADER]);
-
-    /// A ring of this many bytes.
     fn ring(length: usize) -> Ring {
-        let pages = 1 + length.div_ceil(HEADER);
-        let memory: Arc<Vec<Page>> = Arc::new((0..pages).map(|_| Page([0; HEADER])).collect());
-        let address = NonNull::new(memory.as_ptr().cast_mut().cast::<u8>()).unwrap();
-        Ring { address, length, _memory: memory }
+        Ring::in_process(length)
     }
 
     fn write(producer: &mut Producer, data: &[u8]) -> usize {
