@@ -225,22 +225,28 @@ fn shared_memory_of_a_killed_process_is_removed_and_that_of_others_stays() {
     let test = "shared_memory_of_a_killed_process_is_removed_and_that_of_others_stays";
     in_shared_memory(test, &["unshare", "--mount", "sh", "-c", script], |ucx| {
         let (mut near, mut far) = pair(ucx);
-        fails_when_the_peer_is_killed(SHARED);
         let files = || -> Vec<_> {
             Path::new("/dev/shm").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect()
         };
+        let mapped = || -> Vec<_> {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            files().into_iter().filter(|path| maps.contains(path.to_str().unwrap())).collect()
+        };
+        let used = mapped();
+        fails_when_the_peer_is_killed(SHARED);
+        // The thread of that connection lets go of the peer's memory a little later.
+        let deadline = Instant::now() + PATIENCE;
+        while mapped() != used {
+            assert!(Instant::now() < deadline, "{:?} {used:?}", mapped());
+            thread::yield_now();
+        }
         let before = files();
         let old = SystemTime::now() - Duration::from_secs(3600);
         before.iter().for_each(|path| std::fs::File::open(path).unwrap().set_modified(old).unwrap());
         // Other transports need another context.
         ucx_over("tcp,self").unwrap();
-        let after = files();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        assert!(!after.is_empty() && after.len() < before.len(), "{before:?} {after:?}");
-        for path in before {
-            let (mapped, stays) = (maps.contains(path.to_str().unwrap()), after.contains(&path));
-            assert_eq!(mapped, stays, "{path:?}");
-        }
+        assert!(!used.is_empty() && used.len() < before.len(), "{before:?} {used:?}");
+        assert_eq!(files(), used);
         near.write_all(b"alive").unwrap();
         far.read_exact(&mut [0; 5]).unwrap();
     });
