@@ -102,13 +102,16 @@ impl Running {
     ) -> io::Result<Self> {
         let directory = own_directory()?;
         let id = std::process::id();
-        let path = directory.join(format!("{id}.sock"));
+        let (new, path) = (directory.join(format!("{id}.new")), directory.join(format!("{id}.sock")));
         // The number of a process that was killed comes again.
-        match fs::remove_file(&path) {
+        match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(&path)?;
+        // Before it listens, a socket refuses connections like one whose process was killed, and
+        // [`jobs`] would remove it. So it gets its name afterwards.
+        let listener = UnixListener::bind(&new)?;
+        fs::rename(&new, &path).inspect_err(|_| drop(fs::remove_file(&new)))?;
         let remote = |place: &Location| matches!(place, Location::Remote(_));
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let status = JobStatus {
