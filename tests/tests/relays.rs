@@ -345,13 +345,13 @@ fn spool_takes_a_file_while_the_next_hop_stands_still() {
         destination.stall(true);
         let mut command = peers::ropewalk_command().unwrap();
         // The slow hop needs longer for the rest than the client waits without progress.
-        command.args(["cp", "-p", "1", "--stall-limit", "1/3s", "--reply-timeout", "3s", "--retries", "0"]);
+        command.args(["cp", "-p", "1", "--stall-limit", "1/6s", "--reply-timeout", "6s", "--retries", "0"]);
         command.args(["--via", &via, from, to]);
         let mut copying = Program::start(&mut command).unwrap();
         source.wait_for(begun + SIZE, LIMIT).unwrap();
         let grown = anonymous_memory(b.pid()).saturating_sub(before);
         assert!(grown < 3 * MEMORY, "{grown} bytes");
-        destination.set_rate(Some(16 << 20));
+        destination.set_rate(Some(10 << 20));
         destination.stall(false);
         assert!(copying.wait(LIMIT).unwrap().success(), "{}", copying.log());
         destination.set_rate(None);
