@@ -174,22 +174,23 @@ impl Pump {
         self.finish(&mut self.state.lock())
     }
 
-    /// As [`Pump::flush`], for at most `limit`. Returns whether the far server has all bytes, or
-    /// the transfer has failed.
-    pub(crate) fn settle(&self, limit: Duration) -> bool {
+    /// As [`Pump::flush`], for at most `limit`. Returns whether the far server has all bytes.
+    ///
+    /// # Errors
+    /// The transfer fails or has failed.
+    pub(crate) fn settle(&self, limit: Duration) -> Result<bool> {
         let mut state = self.state.lock();
-        let Some(running) = &mut state.running else { return true };
-        if !running.ending {
-            running.ending = true;
-            running.feed.end();
-            self.window.end();
+        if let Some(running) = &mut state.running {
+            if !running.ending {
+                running.ending = true;
+                running.feed.end();
+                self.window.end();
+            }
+            if matches!(running.end.recv_timeout(limit), Err(RecvTimeoutError::Timeout)) {
+                return Ok(false);
+            }
         }
-        let over = !matches!(running.end.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
-        if over {
-            // A failure stays in the state, and is that of the next operation.
-            let _ = self.finish(&mut state);
-        }
-        over
+        self.finish(&mut state).map(|()| true)
     }
 
     fn finish(&self, state: &mut State) -> Result<()> {

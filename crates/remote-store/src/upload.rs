@@ -212,7 +212,7 @@ impl Upload for RemoteUpload {
         Ok(())
     }
 
-    fn settle(&self, limit: Duration) -> bool {
+    fn settle(&self, limit: Duration) -> Result<bool> {
         self.pump.settle(limit)
     }
 
@@ -261,9 +261,7 @@ impl Upload for RemoteUpload {
             self.pump.abandon();
             return self.far(ropewalk_client::far::FarUpload::discard, "remove");
         }
-        if self.pump.settle(SUSPENSION) {
-            self.pump.flush()?;
-        } else {
+        if !self.pump.settle(SUSPENSION)? {
             self.pump.abandon();
         }
         self.far(ropewalk_client::far::FarUpload::suspend, "close")

@@ -83,9 +83,12 @@ pub trait Upload: Send + Sync {
     /// Waits up to `limit` until a store that passes its data on, such as one at another server,
     /// has done so with all that was written. Call this repeatedly before [`Self::confirm`],
     /// [`Self::checkpoint`] or [`Self::commit`], which wait as long as it takes, and write nothing
-    /// meanwhile. Returns whether it has, or has failed.
-    fn settle(&self, _limit: Duration) -> bool {
-        true
+    /// meanwhile. Returns whether it has.
+    ///
+    /// # Errors
+    /// The data cannot be passed on. What of it has arrived is in [`Self::present`].
+    fn settle(&self, _limit: Duration) -> Result<bool> {
+        Ok(true)
     }
     /// Lets the store report which data it could not keep. Call this when no more data is written
     /// for now. On failure, the upload is discarded.

@@ -132,11 +132,11 @@ impl Destination {
     }
 
     /// Waits up to `limit` until a store that passes its data on has done so. Returns whether it
-    /// has, or has failed.
-    pub(super) fn settle(&self, limit: Duration) -> bool {
+    /// has.
+    pub(super) fn settle(&self, limit: Duration) -> Result<bool> {
         match self {
             Self::Upload(upload) | Self::Ranges(upload) => upload.settle(limit),
-            Self::Shared(_) | Self::InPlace(_) => true,
+            Self::Shared(_) | Self::InPlace(_) => Ok(true),
         }
     }
 
@@ -208,13 +208,28 @@ impl Destination {
         }
     }
 
-    /// Completes the upload: the file gets its length, its time, its mode and its name.
-    pub(super) fn commit(self, length: u64, modified: Option<i64>, plan: &Plan, files: &Files) -> Result<()> {
+    /// Completes the upload: the file gets its length, its time, its mode and its name. `received`
+    /// has the ranges that came in this transfer.
+    pub(super) fn commit(
+        self,
+        length: u64,
+        modified: Option<i64>,
+        plan: &Plan,
+        received: &RangeSet,
+        files: &Files,
+    ) -> Result<()> {
         match self {
             Self::Upload(part) => {
                 // Ranges that a sender in MODE E left out are holes. Starting with the last, each
                 // joins the ranges that are present.
-                for hole in part.present().complement(0..length).iter().rev() {
+                let holes = part.present().complement(0..length);
+                let lost: u64 =
+                    plan.known(received).iter().map(|range| holes.intersection(range).len()).sum();
+                if lost > 0 {
+                    let detail = format!("{lost} bytes that had arrived are no longer in the store");
+                    return Err(Error::new(ErrorKind::Incomplete, "finish", b"").with_detail(detail));
+                }
+                for hole in holes.iter().rev() {
                     if let Some(disk) = part.writer().disk() {
                         disk.leave_zero(hole.start, hole.end - hole.start);
                     }

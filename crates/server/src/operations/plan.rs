@@ -190,6 +190,13 @@ impl Plan {
         }))
     }
 
+    /// The ranges of the file that are there, by the client's restart marker or by this transfer.
+    pub(super) fn known(&self, received: &RangeSet) -> RangeSet {
+        let mut known = self.present.clone();
+        known.union(received);
+        known
+    }
+
     /// Writes zeros over data of an older upload for which neither this one nor its client has
     /// ranges: these are holes, as in a new file.
     pub(super) fn clear(&self, destination: &Destination, received: &RangeSet, length: u64) -> Result<()> {
@@ -197,9 +204,8 @@ impl Plan {
         if self.fresh {
             return Ok(());
         }
-        let mut known = self.present.clone();
+        let mut known = self.known(received);
         known.insert(0..self.origin);
-        known.union(received);
         let unknown = part.present().intersection(0..length);
         let handle = part.writer();
         for range in known.complement(0..length).iter() {

@@ -200,9 +200,9 @@ fn receive_file(
     };
     let result = channel.data.receive(&receive, &mut observer, progress);
     channel.desynchronized = result.is_err();
-    if result.is_ok() {
-        while !destination.settle(SETTLING) && observer.settling(progress).is_continue() {}
-    }
+    let result = result.and_then(|received| {
+        settle(&destination, &mut observer, progress).map_err(failure).map(|()| received)
+    });
     // If little has arrived and space is short, no part file is left to resume from, unless markers
     // have reported ranges of it.
     let short = result.as_ref().is_err_and(is_of_space) && !observer.has_reported_ranges();
@@ -230,6 +230,16 @@ fn receive_file(
             Err(failure)
         }
     }
+}
+
+/// Waits until a store that passes its data on has done so, and reports the progress meanwhile.
+fn settle(
+    destination: &Destination,
+    observer: &mut Observer<'_, '_>,
+    progress: &Progress,
+) -> ropewalk_storage::Result<()> {
+    while !destination.settle(SETTLING)? && observer.settling(progress).is_continue() {}
+    Ok(())
 }
 
 /// Discards an upload of which ranges may be recorded that are not there, so that no client resumes
@@ -367,15 +377,16 @@ fn finish(
     // An ESTO without data makes no file longer.
     let nothing = received.ranges.is_empty() && !matches!(destination, Destination::Upload(_));
     let grown = if nothing { 0 } else { length };
-    destination.commit(grown, transfer.modified, plan, &job.context.settings.config.files).map_err(
-        |error| match (error.kind(), job.context.login()) {
+    let files = &job.context.settings.config.files;
+    destination.commit(grown, transfer.modified, plan, &received.ranges, files).map_err(|error| {
+        match (error.kind(), job.context.login()) {
             // Another session was faster after the check.
             (ErrorKind::AlreadyExists, Ok(login)) => {
                 login.is_free(place).err().unwrap_or_else(|| failure(error))
             }
             _ => failure(error),
-        },
-    )?;
+        }
+    })?;
     if let (Some(algorithm), Some(value)) = (sum, &whole)
         && ChecksumCache::is_worth_keeping(length)
         && let (Ok(metadata), Ok(named)) = (written.metadata(), storage.stat(place, false))
