@@ -7,6 +7,7 @@
 mod common;
 mod discards;
 mod failures;
+mod first_failure;
 mod gct;
 mod lies;
 mod moves;
