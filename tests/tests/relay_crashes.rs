@@ -1,7 +1,8 @@
-//! Kills relays with SIGKILL at random moments of copies. Every byte must be right in the end, and
-//! nothing may be left over at the ends or at relays.
+//! Kills relays with SIGKILL at random moments of copies, and cuts their connections to the far
+//! server. Every byte must be right in the end, and nothing may be left over at the ends or at
+//! relays.
 //!
-//! `ROPEWALK_RELAY_KILLS` is the number of kills, and `ROPEWALK_TEST_SEED` repeats a run with the
+//! `ROPEWALK_RELAY_KILLS` is the number of kills or cuts, and `ROPEWALK_TEST_SEED` repeats a run with the
 //! moments that it printed.
 
 #![allow(clippy::unwrap_used)]
@@ -12,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use std::{env, fs};
 
 use ropewalk_tests::client::Summary;
+use ropewalk_tests::control::Control;
 use ropewalk_tests::peers::loudly;
 use ropewalk_tests::process::{Program, run};
 use ropewalk_tests::proxy::Proxy;
@@ -213,15 +215,85 @@ fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-#[test]
-fn copies_whose_relay_is_killed_lose_nothing() {
+/// Random numbers, whose seed is printed.
+fn random() -> Random {
     let now = || SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64);
     let seed = number("ROPEWALK_TEST_SEED").unwrap_or_else(now);
     loudly(&format!("ROPEWALK_TEST_SEED={seed}"));
-    let mut random = Random::new(seed);
+    Random::new(seed)
+}
+
+#[test]
+fn copies_whose_relay_is_killed_lose_nothing() {
+    let mut random = random();
     for kill in 0..number("ROPEWALK_RELAY_KILLS").unwrap_or(KILLS) {
         let direction = [Direction::Get, Direction::Put, Direction::ThirdParty][(kill % 3) as usize];
         let nexts = [Next::SameCommand, Next::CommandAgain, Next::OtherPath, Next::Auto];
         kill_once(direction, nexts[(kill / 3 % 4) as usize], &mut random);
     }
+}
+
+/// Uploads a file through a relay that loses its connections to the far server once, and returns
+/// whether the client was informed of success.
+fn upload_with_cut(far: Kind, fsync: &str, plain: bool, random: &mut Random) -> bool {
+    let scratch = Scratch::in_memory(64 << 20).unwrap();
+    let far = Setup::new(far, &scratch.directory("far").unwrap()).start().unwrap();
+    let front = Proxy::start(far.address()).unwrap();
+    let config = scratch.join("relay.toml");
+    fs::write(&config, format!("[relay]\nto = ['127.0.0.1']\n[files]\nfsync = '{fsync}'\n")).unwrap();
+    let root = scratch.directory("relay").unwrap();
+    let relay = Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap();
+
+    let size = [6, 70_000, 3 << 20][random.below(3) as usize];
+    let commands = ["PASV", "STOR", "ESTO", "SIZE", "MLST", "CKSM", "SITE", "RNFR", "RNTO", "TYPE"];
+    let cut = match random.below(3) {
+        0 => {
+            let after = random.below(size) + 1;
+            front.cut_after(after);
+            format!("after {after} bytes")
+        }
+        _ => {
+            let command = commands[random.below(commands.len() as u64) as usize];
+            let times = random.below(3) as u32 + 1;
+            front.cut_on(command, times);
+            format!("at {command}, {times} times")
+        }
+    };
+    let case = format!("{size} bytes to {:?}, fsync {fsync}, plain: {plain}, cut {cut}", far.kind());
+    let original = scratch.join("f");
+    files::write_random(&original, size, size).unwrap();
+    let path = far.remote_path("f");
+    let there = format!("ftp://{}{}", front.address(), String::from_utf8_lossy(&path));
+    let (success, report) = if plain {
+        let mut control = Control::log_in(relay.address()).unwrap();
+        let reply = control.store(&format!("/{there}"), &fs::read(&original).unwrap()).unwrap();
+        (reply.code < 300, reply.text)
+    } else {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["cp", "--json", "--retries=0"]).arg(format!("--via=ftp://{}", relay.address()));
+        command.arg(&original).arg(&there).env("XDG_STATE_HOME", scratch.join("state"));
+        let outcome = run(&mut command, LIMIT).unwrap();
+        (outcome.status.success(), outcome.errors())
+    };
+    let result = scratch.join("far/f");
+    if (success || result.exists())
+        && let Err(error) = files::ensure_same(&original, &result)
+    {
+        panic!("{case}: {error}: {report}");
+    }
+    success
+}
+
+/// A relay that loses the far server reports success only if that has the whole file, and a file
+/// that is not whole has no name.
+#[test]
+fn uploads_whose_far_server_is_lost_are_whole_or_fail() {
+    let mut random = random();
+    let mut failures = 0;
+    for number in 0..number("ROPEWALK_RELAY_KILLS").unwrap_or(2 * KILLS) {
+        let far = [Kind::Ropewalk, Kind::Vsftpd][(number % 2) as usize];
+        let fsync = ["each_marker", "none", "at_end"][(number / 2 % 3) as usize];
+        failures += u32::from(!upload_with_cut(far, fsync, number / 6 % 2 == 0, &mut random));
+    }
+    assert!(failures > 0, "no cut was noticed");
 }
