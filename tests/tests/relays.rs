@@ -326,6 +326,15 @@ fn relay_holds_no_more_than_its_memory_while_the_next_hop_stands_still() {
     files::ensure_same(Path::new(&original), &scratch.join("a/put")).unwrap();
 }
 
+/// The bytes that the last server had when the client reported that a relay passes them on.
+fn forwarded(log: &str) -> Vec<u64> {
+    log.lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|event| event["event"] == "forwarding")
+        .filter_map(|event| event["stored"].as_u64())
+        .collect()
+}
+
 #[test]
 fn spool_takes_a_file_while_the_next_hop_stands_still() {
     const MEMORY: u64 = 8 << 20;
@@ -345,8 +354,8 @@ fn spool_takes_a_file_while_the_next_hop_stands_still() {
         destination.stall(true);
         let mut command = peers::ropewalk_command().unwrap();
         // The slow hop needs longer for the rest than the client waits without progress.
-        command.args(["cp", "-p", "1", "--stall-limit", "1/6s", "--reply-timeout", "6s", "--retries", "0"]);
-        command.args(["--via", &via, from, to]);
+        command.args(["cp", "--json", "-p", "1", "--stall-limit", "1/6s", "--reply-timeout", "6s"]);
+        command.args(["--retries", "0", "--via", &via, from, to]);
         let mut copying = Program::start(&mut command).unwrap();
         source.wait_for(begun + SIZE, LIMIT).unwrap();
         let grown = anonymous_memory(b.pid()).saturating_sub(before);
@@ -355,6 +364,13 @@ fn spool_takes_a_file_while_the_next_hop_stands_still() {
         destination.stall(false);
         assert!(copying.wait(LIMIT).unwrap().success(), "{}", copying.log());
         destination.set_rate(None);
+        let stored = forwarded(&copying.finish());
+        // A download is at its destination when it has arrived here.
+        if from == &original {
+            assert!(stored.len() > 2 && stored.is_sorted() && stored[0] < SIZE, "{stored:?}");
+        } else {
+            assert!(stored.is_empty(), "{stored:?}");
+        }
     }
     files::ensure_same(Path::new(&original), Path::new(&got)).unwrap();
     files::ensure_same(Path::new(&original), &scratch.join("a/put")).unwrap();

@@ -566,6 +566,10 @@ pub(crate) fn hear<F: InFlight, O: Observer>(
                     if remote.task.size.is_some_and(|size| size > SMALL) && !remote.is_direct() {
                         ctx.states.save(&remote.task, &present);
                     }
+                    let sent = slot.has_moved() || slot.has_ended(Side::Source);
+                    if sent && remote.task.destination.is_behind_relay() {
+                        ctx.report.forwarding(&remote.task, present.len());
+                    }
                 }
                 (Answer::Marker(Marker::Storage(wait)), _) => slot.own.waits_for_storage(ctx, side, wait),
                 _ => {}

@@ -350,6 +350,11 @@ impl Place {
         Some(name)
     }
 
+    /// Whether the server is a relay on the way to the place.
+    pub(crate) fn is_behind_relay(&self) -> bool {
+        matches!(self, Self::Remote(_, path) if next_server(path).is_some())
+    }
+
     /// The path's bytes.
     pub(crate) fn path(&self) -> BString {
         match self {

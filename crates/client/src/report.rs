@@ -193,6 +193,13 @@ impl Report {
         self.event(Event::Queued { id: task.id, server: server.into(), position, waiting });
     }
 
+    /// Reports that a relay still passes a file on, of which the last server has `stored` bytes.
+    pub(crate) fn forwarding(&self, task: &Task, stored: u64) {
+        if let Some(size) = task.size {
+            self.event(Event::Forwarding { id: task.id, stored, size });
+        }
+    }
+
     /// Records that a file has started, with `resumed` bytes at its destination.
     pub(crate) fn started(&self, task: &Task, resumed: u64) {
         {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::meter::{Meter, Phase};
+use super::meter::{Meter, Phase, Waiting};
 use crate::units;
 
 /// Cells of the bar.
@@ -54,8 +54,12 @@ fn texts(meter: &Meter, now: Instant) -> Vec<String> {
         Phase::Moving => {}
     }
     let mut texts = Vec::new();
-    if let Some(position) = meter.position() {
-        texts.push(format!("waiting at the server, position {position}"));
+    match meter.waiting() {
+        Some(Waiting::Queue(position)) => texts.push(format!("waiting at the server, position {position}")),
+        Some(Waiting::Relay(share)) => {
+            texts.push(format!("the last server has {:.0} %", (share * 100.0).floor()));
+        }
+        None => {}
     }
     match meter.share() {
         Some(share) => {
@@ -215,16 +219,30 @@ mod tests {
         let mut meter = Meter::new(start);
         meter.planned(1, 5 << 20, true);
         meter.started(0, "a", Some(5 << 20), 0);
-        meter.queued(0, 3);
+        meter.waits(0, Waiting::Queue(3));
         meter.progress(at(4000), 0, 0, 1, 0);
         let line = |meter: &Meter| line(meter, at(4000), 100, false);
         assert!(line(&meter).contains("waiting at the server, position 3  0 %"), "{}", line(&meter));
         assert!(status(&meter, at(4000)).starts_with("waiting at the server, position 3, "));
         meter.progress(at(4000), 1, 0, 1, 0);
         assert!(!line(&meter).contains("waiting"), "{}", line(&meter));
-        meter.queued(0, 1);
+        meter.waits(0, Waiting::Queue(1));
         meter.ended(0);
         assert!(!line(&meter).contains("waiting"), "{}", line(&meter));
+    }
+
+    #[test]
+    fn file_that_a_relay_passes_on_shows_what_the_last_server_has() {
+        let start = Instant::now();
+        let mut meter = Meter::new(start);
+        meter.planned(1, 5 << 20, true);
+        meter.started(0, "a", Some(5 << 20), 0);
+        let later = start + Duration::from_secs(4);
+        meter.progress(later, 5 << 20, 0, 1, 0);
+        meter.waits(0, Waiting::Relay(0.399));
+        assert!(line(&meter, later, 100, false).contains("the last server has 39 %  100 %"));
+        meter.ended(0);
+        assert!(!line(&meter, later, 100, false).contains("last server"));
     }
 
     #[test]

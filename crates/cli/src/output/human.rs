@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ropewalk_client::{Cancel, Event, EventSink, Summary};
 
-use super::meter::Meter;
+use super::meter::{Meter, Waiting};
 use super::screen::Ticker;
 use super::{
     Loudness, about, bar, colour_wanted, harmless, plain, print_aside, progress_wanted, say, status_wanted,
@@ -165,7 +165,11 @@ impl EventSink for Human {
             Event::Progress { bytes, files_done, files_active, streams } => {
                 self.meter.lock().progress(Instant::now(), bytes, files_done, files_active, streams);
             }
-            Event::Queued { id, position, .. } => self.meter.lock().queued(id, position),
+            Event::Queued { id, position, .. } => self.meter.lock().waits(id, Waiting::Queue(position)),
+            Event::Forwarding { id, stored, size } => {
+                let share = stored as f64 / size.max(1) as f64;
+                self.meter.lock().waits(id, Waiting::Relay(share.min(1.0)));
+            }
             Event::FileDone { id, .. } => self.meter.lock().ended(id),
             Event::Tuned { path, streams, bits_per_second, why, .. } if self.verbose() => {
                 let rate = units::link_rate(bits_per_second / 8.0);

@@ -63,8 +63,17 @@ pub(crate) struct Meter {
     active: BTreeMap<FileId, String>,
     /// The size of a file is unknown.
     endless: bool,
-    /// A file that waits in the queue of a server while nothing moves, and its position.
-    queued: Option<(FileId, u32)>,
+    /// A file that waits while nothing moves.
+    waiting: Option<(FileId, Waiting)>,
+}
+
+/// The reason why nothing moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Waiting {
+    /// The file has this position in the queue of a server.
+    Queue(u32),
+    /// All was sent, and a relay passes it on. The last server has this share of it, 0 to 1.
+    Relay(f64),
 }
 
 impl Meter {
@@ -86,7 +95,7 @@ impl Meter {
             moving: false,
             active: BTreeMap::new(),
             endless: false,
-            queued: None,
+            waiting: None,
         }
     }
 
@@ -125,18 +134,18 @@ impl Meter {
 
     /// A file is done, or an attempt failed.
     pub(crate) fn ended(&mut self, id: FileId) {
-        self.queued = self.queued.filter(|(queued, _)| *queued != id);
+        self.waiting = self.waiting.filter(|(waiting, _)| *waiting != id);
         self.active.remove(&id);
     }
 
-    /// A file has this position in the queue of a server.
-    pub(crate) fn queued(&mut self, id: FileId, position: u32) {
-        self.queued = Some((id, position));
+    /// A file waits at a server.
+    pub(crate) fn waits(&mut self, id: FileId, waiting: Waiting) {
+        self.waiting = Some((id, waiting));
     }
 
-    /// The position of a file in the queue of a server, while nothing moves.
-    pub(crate) fn position(&self) -> Option<u32> {
-        self.queued.map(|(_, position)| position)
+    /// The reason why nothing moves, if a server has given one.
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        self.waiting.map(|(_, waiting)| waiting)
     }
 
     /// The name of the first file in flight, because the others change too fast. Empty if there is
@@ -172,7 +181,7 @@ impl Meter {
         streams: u32,
     ) {
         if bytes > self.bytes {
-            self.queued = None;
+            self.waiting = None;
         }
         (self.bytes, self.files_done) = (bytes, files_done);
         (self.files_active, self.streams) = (files_active, streams);

@@ -59,7 +59,14 @@ pub enum Event {
         /// All transfers in the queue.
         waiting: u32,
     },
-    /// Bytes that the destination has, of all files; `streams` and `files` are those in use now.
+    /// All data of an upload was sent, and a relay still passes it on: the last server has `stored`
+    /// of the `size` bytes.
+    Forwarding {
+        id: FileId,
+        stored: u64,
+        size: u64,
+    },
+    /// Bytes that the destination has, or a relay on the way to it, of all files; `streams` and `files` are those in use now.
     Progress {
         bytes: u64,
         files_done: u64,
@@ -260,6 +267,7 @@ mod tests {
             Event::ConnectFailed { peer: text(), error: text(), retry_in: 0.5 },
             Event::Planned { files: 1, bytes: 2, complete: true },
             Event::Queued { id: 1, server: "source".into(), position: 3, waiting: 7 },
+            Event::Forwarding { id: 1, stored: 2, size: 3 },
             Event::FileStarted { id: 1, source: text(), destination: text(), size: None, resumed_from: 3 },
             Event::Tuned {
                 path: text(),
