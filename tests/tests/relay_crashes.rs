@@ -2,8 +2,8 @@
 //! server. Every byte must be right in the end, and nothing may be left over at the ends or at
 //! relays.
 //!
-//! `ROPEWALK_RELAY_KILLS` is the number of kills or cuts, and `ROPEWALK_TEST_SEED` repeats a run with the
-//! moments that it printed.
+//! `ROPEWALK_RELAY_KILLS` is the number of kills or cuts, and `ROPEWALK_TEST_SEED` repeats a run
+//! with the moments that it printed.
 
 #![allow(clippy::unwrap_used)]
 

@@ -86,7 +86,7 @@ pub trait Upload: Send + Sync {
     /// meanwhile. Returns whether it has.
     ///
     /// # Errors
-    /// The data cannot be passed on. What of it has arrived is in [`Self::present`].
+    /// The data cannot be passed on. [`Self::present`] then has the ranges that have arrived.
     fn settle(&self, _limit: Duration) -> Result<bool> {
         Ok(true)
     }

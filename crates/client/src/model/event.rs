@@ -66,7 +66,8 @@ pub enum Event {
         stored: u64,
         size: u64,
     },
-    /// Bytes that the destination has, or a relay on the way to it, of all files; `streams` and `files` are those in use now.
+    /// Bytes that the destination has, or a relay on the way to it, of all files; `streams` and
+    /// `files` are those in use now.
     Progress {
         bytes: u64,
         files_done: u64,
