@@ -290,10 +290,12 @@ fn upload_with_cut(far: Kind, fsync: &str, plain: bool, random: &mut Random) -> 
 fn uploads_whose_far_server_is_lost_are_whole_or_fail() {
     let mut random = random();
     let mut failures = 0;
-    for number in 0..number("ROPEWALK_RELAY_KILLS").unwrap_or(2 * KILLS) {
-        let far = [Kind::Ropewalk, Kind::Vsftpd][(number % 2) as usize];
-        let fsync = ["each_marker", "none", "at_end"][(number / 2 % 3) as usize];
-        failures += u32::from(!upload_with_cut(far, fsync, number / 6 % 2 == 0, &mut random));
+    let cuts = number("ROPEWALK_RELAY_KILLS").unwrap_or(2 * KILLS);
+    for cut in 0..cuts {
+        let far = [Kind::Ropewalk, Kind::Vsftpd][(cut % 2) as usize];
+        let fsync = ["each_marker", "none", "at_end"][(cut / 2 % 3) as usize];
+        failures += u32::from(!upload_with_cut(far, fsync, cut / 6 % 2 == 0, &mut random));
     }
+    loudly(&format!("{failures} of {cuts} uploads failed"));
     assert!(failures > 0, "no cut was noticed");
 }

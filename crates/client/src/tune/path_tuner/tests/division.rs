@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// The first participant measures its own rate, 2 MB/s.
+fn moves_six_megabytes_in_three_seconds(path_tuner: &PathTuner) {
+    let now = Instant::now();
+    for seconds in [0, 3] {
+        let at = now + Duration::from_secs(seconds);
+        path_tuner.state.lock().participants[0].own.add(at, 6_000_000, Duration::ZERO);
+    }
+}
+
 #[test]
 fn elastic_channels_share_what_fixed_ones_leave() {
     let path_tuner = path_tuner(16);
@@ -237,14 +246,7 @@ fn commands_ahead_follow_the_tuner() {
     let other = Participant::new(path_tuner.clone());
     other.opened(1, 100, StreamControl::There(Wanted::new(1)));
     assert_eq!(participant.ahead(24).rate, Some(12e6));
-    let now = Instant::now();
-    for seconds in [0, 3] {
-        path_tuner.state.lock().participants[0].own.add(
-            now + Duration::from_secs(seconds),
-            6_000_000,
-            Duration::ZERO,
-        );
-    }
+    moves_six_megabytes_in_three_seconds(&path_tuner);
     assert_eq!(participant.ahead(24).rate, Some(2e6));
 }
 
@@ -284,14 +286,7 @@ fn a_session_is_expected_to_carry_the_share_of_its_streams() {
     );
     // Or the session's own measured rate, with as many streams as it has.
     participant.opened(8, 100, StreamControl::Fixed);
-    let now = Instant::now();
-    for seconds in [0, 3] {
-        path_tuner.state.lock().participants[0].own.add(
-            now + Duration::from_secs(seconds),
-            6_000_000,
-            Duration::ZERO,
-        );
-    }
+    moves_six_megabytes_in_three_seconds(&path_tuner);
     assert_eq!((participant.pace(8).rate, participant.pace(1).rate), (2e6, 1e6));
     participant.opened(8, 100, StreamControl::Fixed);
     assert_eq!(participant.pace(8).rate, 8e6);
